@@ -48,6 +48,7 @@ mod server;
 mod sign_in;
 mod skills;
 mod sockets;
+mod starting;
 mod turn;
 mod unions;
 mod user_data;
@@ -71,7 +72,7 @@ use utoipa_axum::{
 
 pub use demo::{Demo, DemoPeople};
 pub use extract::values_of;
-pub use server::{Listeners, serve};
+pub use server::{Listeners, answer_while_starting, serve};
 
 use self::limits::Limits;
 use crate::app::App;

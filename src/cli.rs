@@ -8,6 +8,7 @@ pub mod explain;
 pub mod import;
 pub mod keys;
 mod launch_child;
+pub mod migrate;
 pub mod private_postgres;
 mod process_limits;
 pub mod purge;
@@ -45,6 +46,8 @@ pub struct Cli {
 enum Command {
     /// Serve the API. Without `DATABASE_URL` a private Postgres is started.
     Serve,
+    /// Bring the schema up to date and end, or say what that would lock.
+    Migrate(migrate::Args),
     /// Bring up the demo: a tenant with five users, a bank and notes to talk to, and what to try next.
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
@@ -128,6 +131,9 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         // `run` has handled it before it read the settings.
         Command::LaunchChild(args) => return Ok(launch_child::run(&args)),
         Command::Serve => serve::run(config, env).await?,
+        Command::Migrate(args) => {
+            return migrate::run(args, &config, &env, &mut io::stdout()).await;
+        }
         Command::Demo(args) => demo::run(args, config, env).await?,
         Command::Chat(args) => return terminal::chat::run(args, &config, &env).await,
         Command::Login(args) => terminal::login::run(&args, &config, &env).await?,

@@ -22,7 +22,7 @@ use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
-    ApiState, page,
+    page,
     problem::{ErrorFormat, Problem},
     web,
 };
@@ -53,7 +53,10 @@ const DEFAULT_SECURITY: [(HeaderName, &str); 3] = [
 ];
 
 /// Wraps the routes. A layer costs a boxed service for each request, so there is one for all that every request needs.
-pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<ApiState> {
+pub(super) fn wrap_routes<S>(routes: Router<S>, config: &Config) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
     // A browser that used https once must not come back without it.
     let uses_https = config.public_url.starts_with("https://");
     let wrapped = routes

@@ -11,7 +11,10 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
 };
 use ipnet::IpNet;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
@@ -20,8 +23,10 @@ use super::{
     extract::Peer,
     metrics,
     sockets::{Socket, Sockets},
+    starting,
 };
 use crate::app::App;
+use domain::{config::Config, replica::Start};
 
 /// A connection is closed when it has not sent the whole head of a request for this time, also when it is idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,6 +66,27 @@ pub async fn serve(
     Ok(())
 }
 
+/// Answers health checks, and refuses anything else for a moment, until the future is dropped. The listeners stay open.
+pub async fn answer_while_starting(
+    listeners: &Listeners,
+    config: &Config,
+    start: &watch::Receiver<Start>,
+) {
+    let server = || Server {
+        trusted_proxies: config.trusted_proxies.clone().into(),
+        sockets: Sockets::new(config.max_connections),
+        router: starting::build_router(config, start.clone()),
+    };
+    let (api, monitoring) = (server(), server());
+    let never = CancellationToken::new();
+    let monitoring = async {
+        if let Some(listener) = &listeners.monitoring {
+            monitoring.accept_until(listener, &never).await;
+        }
+    };
+    tokio::join!(api.accept_until(&listeners.api, &never), monitoring);
+}
+
 /// Waits after an error of `accept`, so that the loop does not spin while the process is out of file descriptors. After
 /// a connection that its client aborted there is no wait.
 async fn wait_after(error: &std::io::Error) {
@@ -85,6 +111,31 @@ fn measure_head(request: &hyper::Request<Incoming>) -> usize {
     method.len() + target + " HTTP/1.1\r\n".len() + headers.sum::<usize>()
 }
 
+/// The connections of a listener.
+struct Connections {
+    graceful: GracefulShutdown,
+    tracker: TaskTracker,
+    cut: CancellationToken,
+}
+
+impl Connections {
+    /// Closes idle connections, waits for requests to finish, and cuts the rest.
+    async fn finish(self) {
+        self.tracker.close();
+        if tokio::time::timeout(DRAIN, self.graceful.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                left = self.tracker.len(),
+                "stopping without the connections that did not finish in time"
+            );
+        }
+        self.cut.cancel();
+        self.tracker.wait().await;
+    }
+}
+
 /// The state that all connections of one listener share.
 struct Server {
     router: Router,
@@ -96,14 +147,26 @@ impl Server {
     /// Accepts connections until `shutdown`. Then it accepts no more, closes idle ones, waits for requests to finish
     /// (event streams end by themselves) and cuts the rest.
     async fn run(self, listener: TcpListener, shutdown: &CancellationToken) {
-        let (graceful, connections, cut) = (
-            GracefulShutdown::new(),
-            TaskTracker::new(),
-            CancellationToken::new(),
-        );
+        let open = self.accept_until(&listener, shutdown).await;
+        drop(listener);
+        open.finish().await;
+    }
+
+    /// Accepts connections until `shutdown`, and serves them. They end when what is returned is dropped, or when this
+    /// future is.
+    async fn accept_until(
+        &self,
+        listener: &TcpListener,
+        shutdown: &CancellationToken,
+    ) -> Connections {
+        let open = Connections {
+            graceful: GracefulShutdown::new(),
+            tracker: TaskTracker::new(),
+            cut: CancellationToken::new(),
+        };
         loop {
             let (stream, peer) = tokio::select! {
-                () = shutdown.cancelled() => break,
+                () = shutdown.cancelled() => return open,
                 accepted = listener.accept() => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
@@ -116,10 +179,10 @@ impl Server {
                 tracing::warn!("a connection was refused, since too many are at work");
                 continue;
             };
-            let connection =
-                graceful.watch(self.serve_connection(stream, peer, Arc::clone(&socket)));
-            let cut = cut.clone();
-            connections.spawn(async move {
+            let connection = self.serve_connection(stream, peer, Arc::clone(&socket));
+            let connection = open.graceful.watch(connection);
+            let cut = open.cut.clone();
+            open.tracker.spawn(async move {
                 tokio::select! {
                     () = cut.cancelled() => {}
                     () = socket.closed.cancelled() => {}
@@ -128,19 +191,6 @@ impl Server {
                 }
             });
         }
-        drop(listener);
-        connections.close();
-        if tokio::time::timeout(DRAIN, graceful.shutdown())
-            .await
-            .is_err()
-        {
-            tracing::warn!(
-                left = connections.len(),
-                "stopping without the connections that did not finish in time"
-            );
-        }
-        cut.cancel();
-        connections.wait().await;
     }
 
     fn serve_connection(

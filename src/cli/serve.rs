@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use tokio::{net::TcpListener, time::Instant};
+use tokio::{net::TcpListener, sync::watch, time::Instant};
 
 use super::{private_postgres::PrivatePostgres, process_limits};
 use crate::{
@@ -13,18 +13,32 @@ use crate::{
 use domain::{
     config::{Config, Environment},
     error::{Error, Result},
+    replica::Start,
+    secret::Secret,
 };
 use store::Db;
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT or SIGTERM. Health checks are answered before the database is there and its schema up to date.
 pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
-    with_database_within(config.database_wait, &config, &env, async |db| {
-        let service = Service::start(config.clone(), &env, db).await?;
+    with_address(&config, &env, async |url| {
+        let listeners = bind(&config).await?;
+        let start = watch::Sender::new(Start::Connecting);
+        let (direct, connections) = (&config.direct_database, config.database_connections);
+        let opening = Db::connect_within(config.database_wait, url, direct, connections, &start);
+        let doing = start.subscribe();
+        let answering = api::answer_while_starting(&listeners, &config, &doing);
+        let db = tokio::select! {
+            opened = opening => opened.context(CANNOT_OPEN)?,
+            () = answering => anyhow::bail!("the listeners were closed"),
+        };
+        let service = Service::start_at(listeners, config.clone(), &env, db, None).await?;
         tracing::info!(address = %service.address, "listening");
         service.run_until_stopped().await
     })
     .await
 }
+
+const CANNOT_OPEN: &str = "cannot open the database that DATABASE_URL names";
 
 /// Does `work` with the database that the settings name, or with a private one below the data folder, which ends
 /// afterwards.
@@ -33,15 +47,20 @@ pub async fn with_database<T>(
     env: &Environment,
     work: impl AsyncFnOnce(Db) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    with_database_within(Duration::ZERO, config, env, work).await
+    with_address(config, env, async |url| {
+        let start = watch::Sender::new(Start::Connecting);
+        let (direct, connections) = (&config.direct_database, config.database_connections);
+        let opened = Db::connect_within(Duration::ZERO, url, direct, connections, &start).await;
+        work(opened.context(CANNOT_OPEN)?).await
+    })
+    .await
 }
 
-/// Like [`with_database`], but waits up to `wait` for a database that does not answer yet.
-async fn with_database_within<T>(
-    wait: Duration,
+/// Does `work` with the address of that database.
+pub async fn with_address<T>(
     config: &Config,
     env: &Environment,
-    work: impl AsyncFnOnce(Db) -> anyhow::Result<T>,
+    work: impl AsyncFnOnce(&Secret) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     anyhow::ensure!(
         config.database_url.is_some() || env.get("DATABASE_URL").is_none(),
@@ -56,11 +75,7 @@ async fn with_database_within<T>(
         .as_ref()
         .or(private.as_ref().map(PrivatePostgres::url));
     let url = url.expect("either the settings name a database or a private one was started");
-    let (direct, connections) = (&config.direct_database, config.database_connections);
-    let outcome = match Db::connect_within(wait, url, direct, connections).await {
-        Ok(db) => work(db).await,
-        Err(error) => Err(error.context("cannot open the database that DATABASE_URL names")),
-    };
+    let outcome = work(url).await;
     if let Some(private) = private {
         private.stop().await?;
     }
@@ -83,20 +98,25 @@ impl Service {
 
     /// Like [`Service::start`], and also serves the users of a demo.
     pub async fn start_for(
+        config: Config,
+        env: &Environment,
+        db: Db,
+        demo: Option<Arc<api::Demo>>,
+    ) -> anyhow::Result<Self> {
+        let listeners = bind(&config).await?;
+        Self::start_at(listeners, config, env, db, demo).await
+    }
+
+    async fn start_at(
+        listeners: api::Listeners,
         mut config: Config,
         env: &Environment,
         db: Db,
         demo: Option<Arc<api::Demo>>,
     ) -> anyhow::Result<Self> {
-        let api = listen(config.listen, "CHATELAINE_LISTEN").await?;
-        let address = api.local_addr()?;
-        let monitoring = match config.metrics_listen {
-            Some(address) => Some(listen(address, "CHATELAINE_METRICS_LISTEN").await?),
-            None => None,
-        };
-        let metrics_address = monitoring.as_ref().map(TcpListener::local_addr);
+        let address = listeners.api.local_addr()?;
+        let metrics_address = listeners.monitoring.as_ref().map(TcpListener::local_addr);
         let metrics_address = metrics_address.transpose()?;
-        let listeners = api::Listeners { api, monitoring };
         // With port 0 the system has chosen the port.
         if config.public_url.is_empty() {
             config.public_url = format!("http://{address}");
@@ -144,6 +164,16 @@ impl Service {
         self.app.stop().await;
         served.context("the server task broke off")?
     }
+}
+
+/// Opens the sockets that the settings name.
+async fn bind(config: &Config) -> anyhow::Result<api::Listeners> {
+    let api = listen(config.listen, "CHATELAINE_LISTEN").await?;
+    let monitoring = match config.metrics_listen {
+        Some(address) => Some(listen(address, "CHATELAINE_METRICS_LISTEN").await?),
+        None => None,
+    };
+    Ok(api::Listeners { api, monitoring })
 }
 
 async fn listen(address: SocketAddr, variable: &str) -> anyhow::Result<TcpListener> {

@@ -1,4 +1,4 @@
-//! Trouble with Postgres is said to be trouble with Postgres, and releases share one database.
+//! Trouble with Postgres is said to be trouble with Postgres.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use tokio::{
 use url::Url;
 
 use crate::support::{
-    db::TestDb,
+    db::{TestDb, start},
     has::Has,
     model::text,
     program::{Program, chatelaine},
@@ -246,7 +246,7 @@ async fn a_database_behind_a_proxy_that_closes_is_away() {
 async fn a_start_waits_for_a_database_behind_a_proxy_that_closes() {
     let away = closing_proxy().await;
     let wait = std::time::Duration::from_secs(1);
-    let refused = Db::connect_within(wait, &away, &DirectAddress::Same, 1)
+    let refused = Db::connect_within(wait, &away, &DirectAddress::Same, 1, &start())
         .await
         .map(drop)
         .unwrap_err();
@@ -265,7 +265,7 @@ async fn a_start_goes_on_when_its_database_goes_away_in_the_middle() {
     proxy.cut.send_replace(1);
     let wait = std::time::Duration::from_secs(60);
     let direct = DirectAddress::Same;
-    let db = Db::connect_within(wait, &proxy.url, &direct, 2).await;
+    let db = Db::connect_within(wait, &proxy.url, &direct, 2, &start()).await;
     db.unwrap().close().await;
     assert_eq!(*proxy.cut.borrow(), 0, "it was cut");
 }
@@ -366,7 +366,8 @@ async fn a_start_waits_for_its_database() {
     drop(listener);
     let away = Secret::new(format!("postgres://nobody@{address}/x?sslmode=disable"));
     let wait = std::time::Duration::from_secs(60);
-    let waiting = Db::connect_within(wait, &away, &DirectAddress::Same, 1);
+    let (direct, start) = (DirectAddress::Same, start());
+    let waiting = Db::connect_within(wait, &away, &direct, 1, &start);
     tokio::select! {
         _ = waiting => panic!("it gave up"),
         // Whoever listens now was waited for.
@@ -380,27 +381,6 @@ async fn a_start_waits_for_its_database() {
             listener.accept().await.unwrap();
         } => {}
     }
-}
-
-#[tokio::test]
-async fn one_migration_of_a_newer_release_is_accepted_and_two_are_not() {
-    let test = TestDb::new().await;
-    let newer = |version: i64| {
-        format!(
-            "insert into _sqlx_migrations (version, description, success, checksum, execution_time)
-             values ({version}, 'newer', true, '', 0)"
-        )
-    };
-    order(&test, &newer(9998)).await;
-    Db::connect(&test.url, 1).await.unwrap().close().await;
-    order(&test, &newer(9999)).await;
-    let refused = Db::connect(&test.url, 1).await.map(drop).unwrap_err();
-    assert!(
-        refused.to_string().starts_with(
-            "the database has migrations that this release does not know ([9998, 9999]; this release knows those up to"
-        ),
-        "{refused}"
-    );
 }
 
 #[tokio::test]

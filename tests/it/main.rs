@@ -12,7 +12,7 @@ mod approvals; // calls that wait for somebody's consent
 mod audit; // who did what
 mod canonical; // the spelling of JSON that is hashed
 mod chat; // the terminal client
-mod database; // trouble with Postgres, and releases that share one
+mod database; // trouble with Postgres
 mod demo; // the demo model
 mod docs; // what the README and the pages say
 mod documents; // the packs that the public documents describe

@@ -7,7 +7,7 @@ use store::Db;
 
 use crate::support::{
     bank::pair,
-    db::TestDb,
+    db::{TestDb, start},
     model::{calls, text},
     pooler::Pooler,
     replica::Replica,
@@ -87,7 +87,7 @@ async fn a_connection_starts_with_parameters_that_a_pooler_knows() {
         "{refused}"
     );
     let direct = DirectAddress::At(test.url.clone());
-    let db = Db::connect_within(std::time::Duration::ZERO, &pooler.url, &direct, 2).await;
+    let db = Db::connect_within(std::time::Duration::ZERO, &pooler.url, &direct, 2, &start()).await;
     db.unwrap().close().await;
 }
 
@@ -101,7 +101,7 @@ async fn a_direct_address_of_another_database_is_refused() {
         .unwrap();
     let connect = async |direct: &Secret| {
         let direct = DirectAddress::At(direct.clone());
-        Db::connect_within(std::time::Duration::ZERO, &here.url, &direct, 2).await
+        Db::connect_within(std::time::Duration::ZERO, &here.url, &direct, 2, &start()).await
     };
     let refused = connect(&there.url).await.map(drop).unwrap_err().to_string();
     assert_eq!(

@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use crate::support::db::TestDb;
 
-/// The tables that are no tenant's: the tenants themselves, what servers list for all of them, work of one replica, the replicas, the key ring and who has it, the operator's trail, and
-/// sqlx's list of migrations.
-const NOT_OF_A_TENANT: [&str; 9] = [
+/// The tables that are no tenant's: the tenants themselves, what servers list for all of them, work of one replica, the
+/// replicas, the releases, the key ring and who has it, the operator's trail, and the list of migrations.
+const NOT_OF_A_TENANT: [&str; 10] = [
     "tenants",
     "catalogs_of_all",
     "jobs",
@@ -22,6 +22,7 @@ const NOT_OF_A_TENANT: [&str; 9] = [
     "key_holders",
     "operator_audit",
     "operator_request_answers",
+    "releases",
     "replicas",
     "_sqlx_migrations",
 ];
@@ -235,6 +236,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("oauth_sign_ins", "tenant_id id state_hash expires_at"),
     ("operator_audit", "*"),
     ("operator_request_answers", "*"),
+    ("releases", "*"),
     ("replicas", "*"),
     (
         "runs",
@@ -255,7 +257,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 8] = [
+const SYSTEM_WRITES: [&str; 9] = [
     "tenants",
     "jobs",
     "keks",
@@ -263,6 +265,7 @@ const SYSTEM_WRITES: [&str; 8] = [
     "operator_audit",
     "operator_request_answers",
     "catalogs_of_all",
+    "releases",
     "replicas",
 ];
 

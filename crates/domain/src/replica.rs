@@ -5,6 +5,17 @@ use time::OffsetDateTime;
 
 use super::ids::ReplicaId;
 
+/// What a process does before it serves.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// It waits for the database.
+    Connecting,
+    /// It brings the schema up to date, or waits for another process that does.
+    Migrating,
+}
+
 /// What a replica says of itself. A release that does not know a field says `false` or 0.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -36,6 +47,9 @@ pub struct Readiness {
     /// Connections of users to personal servers that this replica has open.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub personal_connections: usize,
+    /// What it does before it serves; absent once it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
 }
 
 /// A process of this program.

@@ -30,7 +30,7 @@ pub mod jobs;
 pub mod keks;
 mod limits;
 pub mod messages;
-mod migrations;
+pub mod migrations;
 pub mod oauth_clients;
 pub mod oauth_sign_ins;
 mod pool;
@@ -67,18 +67,22 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, postgres::PgConnectOptions};
-use tokio::time::Instant;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, postgres::PgConnectOptions,
+};
+use tokio::{sync::watch, time::Instant};
 
 pub use self::limits::is_deadlock;
 use self::{
     limits::{Health, Limited, in_time, is_closed},
+    migrations::Place,
     pool::{InUse, Pool},
 };
 use domain::{
     config::DirectAddress,
     error::{Error, Result, database::is_away},
     ids::TenantId,
+    replica::Start,
     secret::Secret,
 };
 
@@ -110,52 +114,60 @@ impl Db {
     /// Opens the database and brings its schema up to date. Several replicas may do so at once. `connections` is the
     /// largest number of connections, at least two: one of them is for [`Db::listen`].
     pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
-        Self::connect_within(Duration::ZERO, url, &DirectAddress::Same, connections).await
+        let (direct, start) = (DirectAddress::Same, watch::Sender::new(Start::Connecting));
+        Self::connect_within(Duration::ZERO, url, &direct, connections, &start).await
     }
 
-    /// Like [`Db::connect`], but waits this long for a database that cannot be reached yet. `url` may be the address of
-    /// a pooler in transaction mode: nothing is sent there that outlives a transaction.
+    /// Like [`Db::connect`], but waits this long for a database that cannot be reached yet, and for locks that the
+    /// migrations need. `url` may be the address of a pooler in transaction mode: nothing is sent there that outlives a
+    /// transaction. `start` is told what is being done.
     pub async fn connect_within(
         wait: Duration,
         url: &Secret,
         direct: &DirectAddress,
         connections: u32,
+        start: &watch::Sender<Start>,
     ) -> anyhow::Result<Self> {
-        let pooled = options(url)?;
-        let direct = match direct {
-            DirectAddress::Same => Some(pooled.clone()),
-            DirectAddress::At(url) => Some(options(url)?),
-            DirectAddress::Off => None,
-        };
-        let end = Instant::now() + wait;
-        // Boxed, because otherwise the future of each caller would contain it.
-        while let Err(error) = Box::pin(prepare(&pooled, direct.as_ref(), end)).await {
-            // It was there, and went away in the middle.
-            if !was_away(&error) || Instant::now() >= end {
-                return Err(error);
-            }
-            tokio::time::sleep(pool::PAUSE).await;
-        }
-        Self::open(pooled, direct, connections)
+        let addresses = Addresses::parse(url, direct)?;
+        addresses.prepare_within(wait, false, start).await?;
+        Self::open(addresses, connections)
+    }
+
+    /// Brings the schema up to date. Waits like [`Db::connect_within`]. Through a pooler without a direct address the
+    /// caller sees to it that no other process does the same.
+    pub async fn migrate(
+        wait: Duration,
+        url: &Secret,
+        direct: &DirectAddress,
+    ) -> anyhow::Result<()> {
+        let start = watch::Sender::new(Start::Connecting);
+        let addresses = Addresses::parse(url, direct)?;
+        addresses.prepare_within(wait, true, &start).await
+    }
+
+    /// The migrations that [`Db::migrate`] would apply. Changes nothing.
+    pub async fn plan_migrations(
+        url: &Secret,
+    ) -> anyhow::Result<Vec<migrations::PlannedMigration>> {
+        let mut connection = pool::connect(&options(url)?, Duration::ZERO, is_away).await?;
+        let planned = migrations::plan(&mut connection).await?;
+        connection.close().await?;
+        Ok(planned)
     }
 
     /// Opens a database that may belong to another version of the program, and leaves its schema as it is.
     pub async fn connect_to_read(url: &Secret) -> anyhow::Result<Self> {
-        let options = options(url)?;
-        let connection = pool::connect(&options, Duration::ZERO, is_away).await?;
+        let addresses = Addresses::parse(url, &DirectAddress::Off)?;
+        let connection = pool::connect(&addresses.pooled, Duration::ZERO, is_away).await?;
         connection.close().await?;
-        Self::open(options, None, 2)
+        Self::open(addresses, 2)
     }
 
-    fn open(
-        options: PgConnectOptions,
-        direct: Option<PgConnectOptions>,
-        connections: u32,
-    ) -> anyhow::Result<Self> {
+    fn open(addresses: Addresses, connections: u32) -> anyhow::Result<Self> {
         let health = Arc::new(Health::default());
         Ok(Self {
-            pool: Pool::new(options, connections.max(2) - 1, health.clone())?,
-            direct: direct.map(Arc::new),
+            pool: Pool::new(addresses.pooled, connections.max(2) - 1, health.clone())?,
+            direct: addresses.direct.map(Arc::new),
             begun: Arc::default(),
             health,
         })
@@ -281,21 +293,69 @@ impl Tx {
     }
 }
 
-/// Brings the schema up to date, and sees to it that both addresses lead to it.
-async fn prepare(
-    pooled: &PgConnectOptions,
-    direct: Option<&PgConnectOptions>,
-    end: Instant,
-) -> anyhow::Result<()> {
-    let wait = || end.saturating_duration_since(Instant::now());
-    let migrating = direct.unwrap_or(pooled);
-    let mut connection = pool::connect(migrating, wait(), is_away).await?;
-    migrations::apply(&mut connection, migrating).await?;
-    connection.close().await?;
-    let mut connection = pool::connect(pooled, wait(), is_away).await?;
-    migrations::require_applied(&mut connection).await?;
-    connection.close().await?;
-    Ok(())
+/// How to connect to the database.
+struct Addresses {
+    /// Perhaps a pooler's.
+    pooled: PgConnectOptions,
+    /// For what needs a session of Postgres; `None` when only the pooler can be reached.
+    direct: Option<PgConnectOptions>,
+}
+
+impl Addresses {
+    fn parse(url: &Secret, direct: &DirectAddress) -> anyhow::Result<Self> {
+        let pooled = options(url)?;
+        let direct = match direct {
+            DirectAddress::Same => Some(pooled.clone()),
+            DirectAddress::At(url) => Some(options(url)?),
+            DirectAddress::Off => None,
+        };
+        Ok(Self { pooled, direct })
+    }
+
+    /// Prepares the database, also if it goes away in the middle and comes back within this time.
+    async fn prepare_within(
+        &self,
+        wait: Duration,
+        is_alone: bool,
+        start: &watch::Sender<Start>,
+    ) -> anyhow::Result<()> {
+        let end = Instant::now() + wait;
+        // Boxed, because otherwise the future of each caller would contain it.
+        while let Err(error) = Box::pin(self.prepare(is_alone, end, start)).await {
+            if !was_away(&error) || Instant::now() >= end {
+                return Err(error);
+            }
+            start.send_replace(Start::Connecting);
+            tokio::time::sleep(pool::PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Brings the schema up to date, and sees to it that both addresses lead to it.
+    async fn prepare(
+        &self,
+        is_alone: bool,
+        end: Instant,
+        start: &watch::Sender<Start>,
+    ) -> anyhow::Result<()> {
+        let wait = || end.saturating_duration_since(Instant::now());
+        // Otherwise a migration that takes a second would be logged as a warning with its whole text.
+        let migrating = self.direct.as_ref().unwrap_or(&self.pooled);
+        let migrating = migrating.clone().disable_statement_logging();
+        let place = Place {
+            options: &migrating,
+            has_session: self.direct.is_some(),
+            is_alone,
+        };
+        let mut connection = pool::connect(&migrating, wait(), is_away).await?;
+        let all = migrations::embedded();
+        migrations::apply(&all, &mut connection, &place, end, start).await?;
+        connection.close().await?;
+        let mut connection = pool::connect(&self.pooled, wait(), is_away).await?;
+        migrations::require_applied(&mut connection).await?;
+        connection.close().await?;
+        Ok(())
+    }
 }
 
 fn was_away(error: &anyhow::Error) -> bool {

@@ -1,72 +1,112 @@
-//! Brings the schema up to date. A release can run beside the next one: it accepts a database with one migration that
-//! it does not know, and refuses a database with more.
+//! Brings the schema up to date, while other replicas serve.
+//!
+//! - One replica migrates. It holds a lock of its session; the others ask for it again and again, and hold neither a
+//!   transaction nor a snapshot meanwhile, because an index that is built concurrently waits for those.
+//! - A migration waits two seconds for a lock at most, then lets those go on whom it kept waiting, and tries again.
+//! - A file that begins with `-- no-transaction` has one statement that builds or drops an index concurrently. An invalid
+//!   index that a broken attempt has left is dropped and built again.
+//! - What may run beside what is written in the table `releases` ([`releases`]).
 
 mod old_chain;
+mod plan;
+mod releases;
+mod run;
+pub mod statements;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
+use anyhow::Context as _;
 use sqlx::{
-    ConnectOptions as _, PgConnection,
-    migrate::{MigrateError, Migration, Migrator},
+    PgConnection,
+    migrate::{Migration, Migrator},
     postgres::PgConnectOptions,
 };
+use tokio::{sync::watch, time::Instant};
 
-use super::pool::single;
+pub use self::plan::{PlannedMigration, TableSize, plan};
+use domain::{backoff::spread, replica::Start};
 
-/// The largest number of unknown migrations that this release accepts.
-const NEWER: usize = 1;
+/// The key of the lock of the process that migrates. Nothing else of the program takes locks of this kind.
+const LOCK: i64 = 0x6368_6174_656c;
+/// How often a process asks whether another one has ended its migrations.
+const POLL: Duration = Duration::from_millis(500);
 
-/// Applies the embedded migrations. There is no advisory lock, because Citus and YugabyteDB have none. So replicas that
-/// start together may collide; one of them then tries again and finds the migration applied.
+/// Where migrations are executed.
+pub struct Place<'a> {
+    pub options: &'a PgConnectOptions,
+    /// Whether a connection is one session of Postgres, with no pooler in between.
+    pub has_session: bool,
+    /// Whether the operator sees to it that no other process migrates.
+    pub is_alone: bool,
+}
+
+/// The migrations of this program.
+pub fn embedded() -> Migrator {
+    sqlx::migrate!("../../migrations")
+}
+
+/// Applies migrations. Waits for another process that does so. For a lock that somebody holds on a table, it
+/// tries until `end`; the error names the holder.
 pub async fn apply(
+    migrator: &Migrator,
     connection: &mut PgConnection,
-    options: &PgConnectOptions,
+    place: &Place<'_>,
+    end: Instant,
+    start: &watch::Sender<Start>,
 ) -> anyhow::Result<()> {
-    let mut migrator = migrator();
-    migrator.set_locking(false);
+    let mut is_first = true;
+    loop {
+        let applied = read_applied(connection).await?;
+        refuse_changed(&applied, migrator)?;
+        let is_current = is_current(&applied, migrator);
+        if is_current && releases::check(connection).await? == releases::Known::Yes {
+            return Ok(());
+        }
+        start.send_replace(Start::Migrating);
+        if !place.has_session || try_lock(connection).await? {
+            break;
+        }
+        if std::mem::take(&mut is_first) {
+            tracing::info!("another process brings the schema up to date; waiting for it");
+        }
+        tokio::time::sleep(spread(POLL, rand::random())).await;
+    }
+    // Everything is read again: another process may have had the lock until now.
     let mut applied = read_applied(connection).await?;
     let schema = migrator.iter().next();
     let schema = schema.expect("the schema is the first migration");
     if old_chain::take_over(connection, &applied, schema).await? {
         applied = read_applied(connection).await?;
     }
-    refuse_newer(&applied, &migrator)?;
-    if is_current(&applied, &migrator) {
-        return Ok(());
+    releases::check(connection).await?;
+    run::create_list(connection).await?;
+    for migration in pending(&applied, migrator) {
+        run::run(connection, place, migration, end).await?;
     }
-    migrator.set_ignore_missing(true);
-    // Otherwise a migration that takes a second would be logged as a warning with its whole text.
-    let quiet = single(options.clone().disable_statement_logging());
-    let mut tries = 0;
-    let done = loop {
-        match migrator.run(&quiet).await {
-            Ok(()) => break Ok(()),
-            Err(MigrateError::Execute(_) | MigrateError::ExecuteMigration(..)) if tries < 5 => {
-                tries += 1;
-                tokio::time::sleep(Duration::from_millis(200 * tries)).await;
-            }
-            Err(error) => break Err(error.into()),
-        }
-    };
-    quiet.close().await;
-    done
+    releases::record(connection).await?;
+    if place.has_session {
+        sqlx::query("select pg_advisory_unlock($1)")
+            .bind(LOCK)
+            .execute(connection)
+            .await?;
+    }
+    Ok(())
 }
 
 /// Refuses a database without the migrations that [`apply`] has applied at the direct address.
 pub async fn require_applied(connection: &mut PgConnection) -> anyhow::Result<()> {
     let applied = read_applied(connection).await?;
     anyhow::ensure!(
-        is_current(&applied, &migrator()),
+        is_current(&applied, &embedded()),
         "CHATELAINE_LISTEN_DATABASE_URL must name the database that DATABASE_URL names, and it names another"
     );
     Ok(())
 }
 
-fn migrator() -> Migrator {
-    sqlx::migrate!("../../migrations")
+/// The name of the file of a migration.
+fn file_name(migration: &Migration) -> String {
+    let (version, words) = (migration.version, migration.description.replace(' ', "_"));
+    format!("{version:04}_{words}.sql")
 }
 
 /// The versions of the applied migrations, and the checksum of each that succeeded.
@@ -84,35 +124,55 @@ async fn read_applied(connection: &mut PgConnection) -> anyhow::Result<Applied> 
     Ok(rows.fetch_all(connection).await?.into_iter().collect())
 }
 
-/// Whether all migrations are applied. Then no further connection is needed.
-fn is_current(applied: &Applied, migrator: &Migrator) -> bool {
-    let is_applied = |migration: &Migration| {
-        let checksum = applied.get(&migration.version).and_then(Option::as_deref);
-        checksum == Some(&*migration.checksum)
-    };
-    applied.values().all(Option::is_some) && migrator.iter().all(is_applied)
+async fn try_lock(connection: &mut PgConnection) -> anyhow::Result<bool> {
+    let locked = sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK);
+    locked
+        .fetch_one(connection)
+        .await
+        .context("cannot ask whether another process migrates")
 }
 
-/// Refuses a database that a later release has changed too much.
-fn refuse_newer(applied: &Applied, migrator: &Migrator) -> anyhow::Result<()> {
-    let known: HashSet<i64> = migrator.iter().map(|migration| migration.version).collect();
-    let unknown: Vec<i64> = applied
-        .keys()
-        .copied()
-        .filter(|version| !known.contains(version))
-        .collect();
-    let newest = known.iter().max().copied().unwrap_or_default();
-    if unknown.len() > NEWER || unknown.iter().any(|version| *version < newest) {
-        anyhow::bail!(
-            "the database has migrations that this release does not know ({unknown:?}; this release knows those up to \
-             {newest}); start the release that made them, or the one before it"
-        );
+fn is_applied(applied: &Applied, migration: &Migration) -> bool {
+    let checksum = applied.get(&migration.version).and_then(Option::as_deref);
+    checksum == Some(&*migration.checksum)
+}
+
+/// Whether all migrations are applied.
+fn is_current(applied: &Applied, migrator: &Migrator) -> bool {
+    applied.values().all(Option::is_some)
+        && migrator
+            .iter()
+            .all(|migration| is_applied(applied, migration))
+}
+
+fn pending<'a>(
+    applied: &'a Applied,
+    migrator: &'a Migrator,
+) -> impl Iterator<Item = &'a Migration> {
+    let is_pending = |migration: &&Migration| !is_applied(applied, migration);
+    migrator.iter().filter(is_pending)
+}
+
+/// Refuses a database with migrations that are not those of this program.
+fn refuse_changed(applied: &Applied, migrator: &Migrator) -> anyhow::Result<()> {
+    if old_chain::is_of_old_chain(applied) {
+        return Ok(());
     }
-    if let [version] = unknown[..] {
-        tracing::warn!(
-            version,
-            "a newer release has changed the database; this one runs beside it"
-        );
+    let newest = migrator.iter().map(|migration| migration.version).max();
+    let newest = newest.unwrap_or_default();
+    for (version, checksum) in applied {
+        let known = migrator.iter().find(|it| it.version == *version);
+        match (known, checksum) {
+            (Some(known), Some(checksum)) if *known.checksum != **checksum => anyhow::bail!(
+                "{} is not what was applied to this database; start the program that applied it",
+                file_name(known)
+            ),
+            (None, _) if *version < newest => anyhow::bail!(
+                "the database has a migration {version} that this program does not know, although it knows later ones; \
+                 start the program that made it"
+            ),
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ pub async fn check_readiness(app: &App) -> Readiness {
         servers_ready,
         servers_down,
         personal_connections,
+        start: None,
     }
 }
 

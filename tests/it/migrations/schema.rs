@@ -1,8 +1,8 @@
 //! `0001_schema.sql` stands for the 54 migrations before it. What they made is kept here as text.
 
-use sqlx::AssertSqlSafe;
 use store::Db;
 
+use super::execute;
 use crate::support::db::TestDb;
 
 const SCHEMA: &str = include_str!("../../../migrations/0001_schema.sql");
@@ -94,7 +94,11 @@ async fn a_database_in_the_middle_of_the_old_migrations_is_refused() {
 async fn at_version_1() -> TestDb {
     let test = TestDb::new().await;
     test.db.close().await;
-    execute(&test, "drop schema public cascade; create schema public; grant usage on schema public to public").await;
+    execute(
+        &test,
+        "drop schema public cascade; create schema public; grant usage on schema public to public",
+    )
+    .await;
     execute(&test, SCHEMA).await;
     test
 }
@@ -120,13 +124,6 @@ async fn at_old_migrations(migrations: &str) -> TestDb {
         .await;
     }
     test
-}
-
-async fn execute(test: &TestDb, sql: &str) {
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
-        .execute(&mut test.as_owner().await)
-        .await
-        .unwrap();
 }
 
 async fn catalog(test: &TestDb) -> Vec<String> {

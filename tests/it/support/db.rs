@@ -11,10 +11,10 @@
 use std::sync::mpsc;
 
 use chatelaine::cli::private_postgres::PrivatePostgres;
-use domain::{config::Environment, ids::TenantId, secret::Secret};
+use domain::{config::Environment, ids::TenantId, replica::Start, secret::Secret};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, migrate::Migrator};
 use store::Db;
-use tokio::sync::{OnceCell, oneshot};
+use tokio::sync::{OnceCell, oneshot, watch};
 use url::Url;
 use uuid::Uuid;
 
@@ -23,6 +23,11 @@ static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 /// Connections that a test's [`Db`] may open. Each new one reads the catalogs and plans its queries anew, but with four,
 /// tests with dozens of runs at once wait for each other for too long on a busy machine.
 pub const CONNECTIONS: u32 = 5;
+
+/// For what a start does, where nobody asks.
+pub fn start() -> watch::Sender<Start> {
+    watch::Sender::new(Start::Connecting)
+}
 
 struct Cluster {
     url: Url,

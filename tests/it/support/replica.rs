@@ -13,7 +13,7 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::db::CONNECTIONS;
+use super::db::{CONNECTIONS, start};
 
 /// A replica at work. Dropped, it is killed.
 pub struct Replica {
@@ -27,7 +27,7 @@ pub struct Replica {
 pub async fn open(config: &Config, database: &Secret) -> Db {
     let url = config.database_url.as_ref().unwrap_or(database);
     let direct = &config.direct_database;
-    let opened = Db::connect_within(Duration::ZERO, url, direct, CONNECTIONS).await;
+    let opened = Db::connect_within(Duration::ZERO, url, direct, CONNECTIONS, &start()).await;
     opened.unwrap()
 }
 

@@ -54,7 +54,8 @@ pub async fn take_over(
     Ok(true)
 }
 
-fn is_of_old_chain(applied: &Applied) -> bool {
+/// Whether the database was made by those migrations.
+pub fn is_of_old_chain(applied: &Applied) -> bool {
     applied.get(&1).and_then(Option::as_deref).map(hex::encode) == Some(FIRST.to_owned())
 }
 
