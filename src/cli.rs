@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod check;
 pub mod demo;
+pub mod doctor;
 pub mod explain;
 pub mod import;
 pub mod keys;
@@ -24,7 +25,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::ParseError};
 
 use crate::api;
 use domain::{
@@ -59,6 +60,9 @@ enum Command {
     /// Say what is wrong with packs (file, line, path and remedy), and what was understood of them. No server is asked:
     /// `smoke` says what the tools are, and what the model is told otherwise of them.
     Check(check::Args),
+    /// Say what is wrong with this installation: settings, database, keys, packs and what they need, addresses and limits.
+    /// Changes nothing. Ends with 0 for nothing, 1 for warnings, 2 for errors.
+    Doctor(doctor::Args),
     /// Print a pack in the native format, with where each value comes from; or, with `--user`, which tools somebody
     /// has at an agent and why not the others.
     Explain(explain::Args),
@@ -95,6 +99,9 @@ pub async fn run(cli: Cli) -> ExitCode {
         return launch_child::run(args);
     }
     let env = Environment::from_process();
+    if let Command::Doctor(args) = &cli.command {
+        return doctor::run(args, env).await;
+    }
     let done = match Config::from_environment(&env) {
         Ok(mut config) => {
             config.launcher = launch_child::launcher();
@@ -128,8 +135,9 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         process_limits::disable_core_dumps();
     }
     match command {
-        // `run` has handled it before it read the settings.
+        // `run` has handled these before it read the settings.
         Command::LaunchChild(args) => return Ok(launch_child::run(&args)),
+        Command::Doctor(_) => {}
         Command::Serve => serve::run(config, env).await?,
         Command::Migrate(args) => {
             return migrate::run(args, &config, &env, &mut io::stdout()).await;
@@ -174,8 +182,12 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
+fn log_filter(config: &Config) -> Result<EnvFilter, ParseError> {
+    EnvFilter::try_new(&config.log)
+}
+
 fn log_to_stderr(config: &Config) {
-    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = log_filter(config).unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -9,7 +9,7 @@
 mod authentication;
 pub mod development;
 mod frontends;
-mod issuers;
+pub mod issuers;
 mod key_sets;
 mod keys;
 mod lookups;

@@ -74,7 +74,8 @@ fn warn_of_unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<P
             is_written_out && server.transport != "registry"
         });
         problems.extend(servers.filter_map(|server| {
-            let (message, hint) = find_obstacle(server, &egress, config)?;
+            let place = Place::of(server)?;
+            let (message, hint) = find_obstacle(&place, &egress, config)?;
             let path = format!("server {}", server.id);
             Some(warning(pack.id.clone(), path, message, hint))
         }));
@@ -82,33 +83,51 @@ fn warn_of_unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<P
     Ok(problems)
 }
 
+/// Where a server is.
+pub(super) enum Place {
+    Program(String),
+    Url(Url),
+    WebSocket(Url),
+}
+
+impl Place {
+    fn of(server: &ServerSummary) -> Option<Self> {
+        if server.transport == "stdio" {
+            return Some(Self::Program(server.at.clone()));
+        }
+        let url = Url::parse(&server.at).ok()?;
+        Some(if server.transport == "websocket" {
+            Self::WebSocket(url)
+        } else {
+            Self::Url(url)
+        })
+    }
+}
+
 /// Why a server will not be started or called, and what to change.
-fn find_obstacle(
-    server: &ServerSummary,
+pub(super) fn find_obstacle(
+    place: &Place,
     egress: &Egress,
     config: &Config,
 ) -> Option<(String, String)> {
-    let at = server.at.as_str();
-    if server.transport == "stdio" {
-        let is_known = at.starts_with('/') || config.stdio_commands.iter().any(|one| one == at);
-        let message = format!("the command {at:?} will not be started");
-        let hint = "write an absolute path, or name the command in CHATELAINE_STDIO_COMMANDS";
-        return (!is_known).then(|| (message, hint.to_owned()));
-    }
-    let url = Url::parse(at).ok()?;
-    let (refused, scheme) = if server.transport == "websocket" {
-        (egress.check_socket_url(&url), "wss")
-    } else {
-        (egress.check_url(&url), "https")
+    let (url, refused, scheme) = match place {
+        Place::Program(at) => {
+            let is_known = at.starts_with('/') || config.stdio_commands.contains(at);
+            let message = format!("the command {at:?} will not be started");
+            let hint = "write an absolute path, or name the command in CHATELAINE_STDIO_COMMANDS";
+            return (!is_known).then(|| (message, hint.to_owned()));
+        }
+        Place::Url(url) => (url, egress.check_url(url), "https"),
+        Place::WebSocket(url) => (url, egress.check_socket_url(url), "wss"),
     };
-    let message = format!("{at} will not be called: {}", refused.err()?);
+    let message = format!("{url} will not be called: {}", refused.err()?);
     let hint =
         format!("use a public {scheme} address, or name the host in CHATELAINE_EGRESS_ALLOW");
     Some((message, hint))
 }
 
 /// Packs whose `rolesAttribute` is a claim that no recent token had, as far as the database of `DATABASE_URL` tells.
-async fn warn_of_unseen_claims(report: &Report, config: &Config) -> Vec<Problem> {
+pub(super) async fn warn_of_unseen_claims(report: &Report, config: &Config) -> Vec<Problem> {
     let named = report.understood.iter();
     let named: Vec<_> = named
         .filter_map(|pack| Some((pack, pack.roles_attribute.as_deref()?)))

@@ -24,7 +24,10 @@ use std::{
 use anyhow::{Context, bail};
 use sqlx::{Connection, PgConnection};
 
-use self::{binaries::Binaries, server_folder::ServerFolder};
+use self::{
+    binaries::Binaries,
+    server_folder::{ServerFolder, version_of},
+};
 use domain::{clock, config::Environment, secret::Secret};
 
 /// How long a start may take; longer than the recovery of a big database after a crash of the machine.
@@ -72,6 +75,11 @@ impl PrivatePostgres {
             tokio::time::sleep(POLL).await;
         }
         Self::run(&server_folder, env, lock).await
+    }
+
+    /// Whether [`PrivatePostgres::start`] would find the programs of Postgres. Starts and makes nothing.
+    pub fn check_programs(folder: &Path, env: &Environment) -> anyhow::Result<()> {
+        binaries::find(env.get("PATH"), version_of(folder)?).map(drop)
     }
 
     /// A new, empty server for tests: fast rather than safe, and removed when it stops.

@@ -2,6 +2,8 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+pub(super) const TOO_FEW_FILES: &str = "fewer connections than CHATELAINE_MAX_CONNECTIONS are possible; raise the limit of open files (ulimit -n)";
+
 /// Forbids copies of the memory, which holds keys, credentials and conversations: a crash writes none to disk, and
 /// other processes of the same user cannot read it. Where the system does not allow that, the log says so and the
 /// service starts all the same.
@@ -24,10 +26,7 @@ pub fn raise_file_limit(wanted: usize) -> usize {
         usize::try_from(files / 2).unwrap_or(usize::MAX)
     });
     if allowed < wanted {
-        tracing::warn!(
-            connections = allowed,
-            "fewer connections than CHATELAINE_MAX_CONNECTIONS are possible; raise the limit of open files (ulimit -n)"
-        );
+        tracing::warn!(connections = allowed, "{TOO_FEW_FILES}");
     }
     wanted.min(allowed)
 }

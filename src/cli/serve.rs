@@ -18,6 +18,9 @@ use domain::{
 };
 use store::Db;
 
+pub(super) const EMPTY_DATABASE_URL: &str =
+    "DATABASE_URL is empty; name the database, or unset the variable to have a private Postgres";
+
 /// Serves until SIGINT or SIGTERM. Health checks are answered before the database is there and its schema up to date.
 pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
     with_address(&config, &env, async |url| {
@@ -64,7 +67,7 @@ pub async fn with_address<T>(
 ) -> anyhow::Result<T> {
     anyhow::ensure!(
         config.database_url.is_some() || env.get("DATABASE_URL").is_none(),
-        "DATABASE_URL is empty; name the database, or unset the variable to have a private Postgres"
+        EMPTY_DATABASE_URL
     );
     let private = match &config.database_url {
         Some(_) => None,
@@ -176,7 +179,7 @@ async fn bind(config: &Config) -> anyhow::Result<api::Listeners> {
     Ok(api::Listeners { api, monitoring })
 }
 
-async fn listen(address: SocketAddr, variable: &str) -> anyhow::Result<TcpListener> {
+pub(super) async fn listen(address: SocketAddr, variable: &str) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     listener
         .with_context(|| format!("cannot listen on {address}; set {variable} to a free address"))

@@ -15,6 +15,7 @@ mod chat; // the terminal client
 mod database; // trouble with Postgres
 mod demo; // the demo model
 mod docs; // what the README and the pages say
+mod doctor; // what is wrong with an installation
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go
 mod elicitation; // what servers ask the user

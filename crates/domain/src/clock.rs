@@ -35,6 +35,13 @@ pub fn correction(
     })
 }
 
+/// How a clock that must be corrected by so much is told: `5 seconds behind`, or `5 seconds ahead of`.
+pub fn describe(correction: Duration) -> String {
+    let seconds = correction.whole_seconds();
+    let direction = if seconds < 0 { "ahead of" } else { "behind" };
+    format!("{} seconds {direction}", seconds.unsigned_abs())
+}
+
 /// From here on the system clock of this process is corrected by so much. The correction before.
 pub fn correct(by: Duration) -> Duration {
     let micros = i64::try_from(by.whole_microseconds()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The only place that reads the environment. Everything else is handed a [`Config`] or an
 //! [`Environment`], so that a test can pass its own.
 
+mod faults;
 mod parsing;
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
@@ -51,6 +52,13 @@ impl Environment {
         let marked = id_claims(self.setting(ID_CLAIMS, "")).unwrap_or_default();
         let of_claim = marked.into_iter().filter(|mark| mark.claim == claim);
         of_claim.map(|mark| mark.issuer).collect()
+    }
+
+    /// The same without these variables.
+    #[must_use]
+    pub fn without(mut self, names: &[&str]) -> Self {
+        self.0.retain(|name, _| !names.contains(&name.as_str()));
+        self
     }
 
     /// The same, with one variable set.
@@ -131,6 +139,15 @@ macro_rules! settings {
                     launcher: None,
                     demo_model: false,
                 })
+            }
+
+            fn read_faults(env: &Environment) -> Vec<(&'static str, String)> {
+                let mut faults = Vec::new();
+                $(
+                    let read: Result<$type, String> = $read(env.setting($name, $default));
+                    faults.extend(read.err().map(|why| ($name, why)));
+                )*
+                faults
             }
         }
     };

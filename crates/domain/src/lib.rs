@@ -20,6 +20,7 @@ pub mod elicitation;
 pub mod encoding;
 pub mod error;
 pub mod event;
+pub mod finding;
 pub mod flow;
 pub mod header;
 pub mod hidden;

@@ -1,7 +1,7 @@
 //! The error of a failed request, and its making from an error of the HTTP client. Messages name the host and never the path,
 //! the query or a header, since those may carry secrets.
 
-use std::{error::Error as StdError, net::IpAddr, time::Duration};
+use std::{error::Error as StdError, io, net::IpAddr, time::Duration};
 
 use hyper_util::client::legacy;
 use url::Url;
@@ -29,6 +29,9 @@ pub enum ErrorKind {
     Unresolved { host: String, cause: String },
     #[error("could not connect to {host:?}: {cause}")]
     Connect { host: String, cause: String },
+    /// The host was reached, and TLS with it failed: its certificate is not trusted, or it does not speak TLS.
+    #[error("could not connect to {host:?}: {cause}")]
+    Tls { host: String, cause: String },
     #[error("could not connect to {host:?} within {} ms", .after.as_millis())]
     ConnectTimeout { host: String, after: Duration },
     /// The deadline of the request passed before the last byte of the body came.
@@ -120,6 +123,9 @@ pub(super) fn explain(error: &legacy::Error, url: &Url) -> EgressError {
     }
     let cause = innermost_cause(error);
     if find_cause::<client::ConnectError>(error).is_some() {
+        if is_tls(error) {
+            return ErrorKind::Tls { host, cause }.unsent();
+        }
         return ErrorKind::Connect { host, cause }.unsent();
     }
     EgressError {
@@ -137,6 +143,19 @@ pub(super) fn was_closed_in_pool(error: &legacy::Error) -> bool {
 /// The first error of type `E` among an error and its causes.
 fn find_cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     causes(error).find_map(<dyn StdError>::downcast_ref)
+}
+
+/// Whether an error of TLS is among an error and its causes.
+fn is_tls(error: &legacy::Error) -> bool {
+    causes(error).any(holds_tls)
+}
+
+/// An error of the system that holds another one does not name it as its cause.
+fn holds_tls(error: &(dyn StdError + 'static)) -> bool {
+    let held = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    error.is::<rustls::Error>() || held.is_some_and(|held| holds_tls(held))
 }
 
 /// The text of the innermost cause, which tells best what happened.

@@ -10,9 +10,20 @@ use super::{
 };
 use domain::pack::Llm;
 
+/// What every request carries.
+pub(super) const HEADERS: &[(&str, &str)] = &[("anthropic-version", "2023-06-01")];
 const BASE: &str = "https://api.anthropic.com";
 /// The provider looks for a cached beginning in the 20 content blocks before a cache mark; one less, to be safe.
 const CACHE_LOOKBACK: usize = 19;
+
+/// Where the endpoint lists its models.
+pub(super) fn models_url(base: Option<&str>) -> String {
+    format!("{}/v1/models?limit=1000", without_version(base))
+}
+
+fn without_version(base: Option<&str>) -> &str {
+    base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base))
+}
 
 pub(super) fn write_request(
     llm: &Llm,
@@ -40,10 +51,10 @@ pub(super) fn write_request(
     if let Some(config) = prepared.format.and_then(answer_format::anthropic) {
         body["output_config"] = config;
     }
-    let base = base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base));
+    let base = without_version(base);
     Request {
         url: format!("{base}/v1/messages"),
-        headers: &[("anthropic-version", "2023-06-01")],
+        headers: HEADERS,
         body,
     }
 }

@@ -57,6 +57,15 @@ impl Breakers {
         })
     }
 
+    /// Endpoints that failed several times in a row and have not answered since.
+    pub(super) fn count_open(&self) -> usize {
+        let circuits = self.lock();
+        circuits
+            .values()
+            .filter(|circuit| circuit.open_until.is_some())
+            .count()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Circuit>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,6 +14,15 @@ use domain::pack::Llm;
 
 const BASE: &str = "https://generativelanguage.googleapis.com";
 
+/// Where the endpoint lists its models.
+pub(super) fn models_url(base: Option<&str>) -> String {
+    format!("{}/v1beta/models?pageSize=1000", without_version(base))
+}
+
+fn without_version(base: Option<&str>) -> &str {
+    base.map_or(BASE, |base| base.strip_suffix("/v1beta").unwrap_or(base))
+}
+
 pub(super) fn write_request(
     llm: &Llm,
     base: Option<&str>,
@@ -51,7 +60,7 @@ pub(super) fn write_request(
         body["tools"] = json!([{ "functionDeclarations": tools }]);
     }
     body["contents"] = contents(model, prepared).into();
-    let base = base.map_or(BASE, |base| base.strip_suffix("/v1beta").unwrap_or(base));
+    let base = without_version(base);
     Request {
         url: format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse"),
         headers: &[],

@@ -27,6 +27,7 @@ mod gemini;
 mod history;
 mod ollama;
 mod openai;
+mod probe;
 mod provider;
 mod refusal;
 mod reply;
@@ -35,6 +36,7 @@ mod step;
 mod transport;
 
 pub use error::ModelError;
+pub use probe::{Probe, probe};
 
 /// How the schema of a tool that this model gets differs from the server's own, one short text for each difference.
 pub fn schema_changes(llm: &Llm, schema: &RawValue) -> Vec<String> {
@@ -220,6 +222,12 @@ impl Models {
 
     pub fn with_limits(client: reqwest::Client, limits: Limits) -> Self {
         Self(Arc::new(step::StepContext::new(client, limits)))
+    }
+
+    /// How many endpoints, each of one tenant, failed several times in a row and have not answered since: requests to them
+    /// are paused.
+    pub fn paused(&self) -> usize {
+        self.0.paused()
     }
 
     /// Asks the model for its next turn. Nothing is sent until the stream is polled. If the endpoint fails before the first

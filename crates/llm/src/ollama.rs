@@ -16,6 +16,15 @@ const BASE: &str = "http://localhost:11434";
 const OPENING: &str = "<think>";
 const CLOSING: &str = "</think>";
 
+/// Where the endpoint lists its models.
+pub(super) fn models_url(base: Option<&str>) -> String {
+    format!("{}/api/tags", without_version(base))
+}
+
+fn without_version(base: Option<&str>) -> &str {
+    base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base))
+}
+
 pub(super) fn write_request(
     llm: &Llm,
     base: Option<&str>,
@@ -45,7 +54,7 @@ pub(super) fn write_request(
         body["options"] = options.into();
     }
     body["messages"] = history::chat_messages(prepared, user, call, result).into();
-    let base = base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base));
+    let base = without_version(base);
     Request {
         url: format!("{base}/api/chat"),
         headers: &[],

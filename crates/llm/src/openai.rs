@@ -14,6 +14,11 @@ use domain::{json, pack::Llm};
 
 const BASE: &str = "https://api.openai.com/v1";
 
+/// Where the endpoint lists its models.
+pub(super) fn models_url(base: Option<&str>) -> String {
+    format!("{}/models", base.unwrap_or(BASE))
+}
+
 pub(super) fn write_request(
     llm: &Llm,
     base: Option<&str>,

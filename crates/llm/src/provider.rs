@@ -98,6 +98,21 @@ pub(super) fn write_request(
     Ok(write(llm, base.as_deref(), &prepared, restrictions.params))
 }
 
+/// Where the endpoint of a pack lists its models, and what the request carries besides the key; `None` without a model.
+pub(super) fn models_request(
+    llm: &Llm,
+) -> Option<(String, &'static [(&'static str, &'static str)])> {
+    let base = base(llm);
+    let base = base.as_deref();
+    Some(match llm.provider {
+        Provider::Openai => (openai::models_url(base), &[]),
+        Provider::Anthropic => (anthropic::models_url(base), anthropic::HEADERS),
+        Provider::Gemini => (gemini::models_url(base), &[]),
+        Provider::Ollama => (ollama::models_url(base), &[]),
+        Provider::None => return None,
+    })
+}
+
 /// The base URL of the pack, without `/chat/completions`, which people often copy along with it.
 fn base(llm: &Llm) -> Option<String> {
     let text = llm.base_url.as_ref()?.as_str().trim_end_matches('/');

@@ -64,6 +64,10 @@ impl StepContext {
             profiles: Mutex::default(),
         }
     }
+
+    pub(super) fn paused(&self) -> usize {
+        self.breakers.count_open()
+    }
 }
 
 /// The deltas of one step; see [`crate::Models::step`].

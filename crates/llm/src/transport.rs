@@ -89,7 +89,7 @@ pub(super) async fn open(
     })
 }
 
-fn send_error(error: &reqwest::Error) -> AttemptError {
+pub(super) fn send_error(error: &reqwest::Error) -> AttemptError {
     if error.is_builder() {
         return ModelError::BadRequest("its address is not a URL".to_owned()).into();
     }
@@ -105,7 +105,7 @@ fn send_error(error: &reqwest::Error) -> AttemptError {
 }
 
 /// The error for a response with a status other than success. Its body is read as far as it arrives in time.
-async fn read_refusal(
+pub(super) async fn read_refusal(
     mut response: reqwest::Response,
     idle: Duration,
     key: Option<&Secret>,

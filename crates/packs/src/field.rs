@@ -711,7 +711,7 @@ pub(super) fn parse_server_url<'w>(
 
 /// The word that an author probably meant: one with the same letters in another case or with other separators, or
 /// with at most three letters that differ.
-pub(super) fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
+pub fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
     let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
     let distance = |other: &&'w str| {
         (

@@ -43,6 +43,7 @@ mod yaml_writer;
 
 pub use access::{ServerAccess, read_access};
 pub use explain::explain;
+pub use field::nearest;
 pub use folder::{check, check_allowing_unset};
 pub use import::{ImportError, Imported, import};
 pub use pack_store::{Change, PackSnapshot, PackStore};

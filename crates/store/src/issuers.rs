@@ -162,6 +162,14 @@ pub async fn list_by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
+/// The first issuers of all tenants. Needs the system role.
+pub async fn list_first(tx: &mut Tx, most: i64) -> Result<Vec<Issuer>> {
+    let rows = rows!("order by i.issuer, i.id limit $1", most)
+        .fetch_all(tx.conn())
+        .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
 /// The issuers of the transaction's tenant.
 pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Issuer>> {
     let rows = rows!(

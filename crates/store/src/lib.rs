@@ -21,6 +21,7 @@ pub mod conversations;
 pub mod credential_judges;
 pub mod credentials;
 pub mod deliveries;
+pub mod diagnosis;
 pub mod elicitations;
 pub mod feedback;
 pub mod flows;

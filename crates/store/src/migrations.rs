@@ -24,12 +24,19 @@ use sqlx::{
 use tokio::{sync::watch, time::Instant};
 
 pub use self::plan::{PlannedMigration, TableSize, plan};
-use domain::{backoff::spread, replica::Start};
+use domain::{
+    backoff::spread,
+    finding::{Code, Finding},
+    replica::Start,
+};
 
 /// The key of the lock of the process that migrates. Nothing else of the program takes locks of this kind.
 const LOCK: i64 = 0x6368_6174_656c;
 /// How often a process asks whether another one has ended its migrations.
 const POLL: Duration = Duration::from_millis(500);
+
+/// The two addresses of the database are of two databases.
+pub const ELSEWHERE: &str = "CHATELAINE_LISTEN_DATABASE_URL must name the database that DATABASE_URL names, and it names another";
 
 /// Where migrations are executed.
 pub struct Place<'a> {
@@ -93,13 +100,50 @@ pub async fn apply(
     Ok(())
 }
 
+/// What a database has of the schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schema {
+    Empty,
+    /// Some migrations are to be applied.
+    Older,
+    Current,
+}
+
+/// What [`apply`] would find, without changing anything.
+pub async fn examine(connection: &mut PgConnection) -> anyhow::Result<(Schema, Option<Finding>)> {
+    let (migrator, applied) = (embedded(), read_applied(connection).await?);
+    if applied.is_empty() {
+        return Ok((Schema::Empty, None));
+    }
+    let refused = match refuse_changed(&applied, &migrator) {
+        Ok(()) => releases::check(connection).await.err(),
+        Err(error) => Some(error),
+    };
+    if let Some(error) = refused {
+        let finding = Finding::new(Code::SchemaUnknown, error.to_string(), "");
+        return Ok((Schema::Current, Some(finding)));
+    }
+    if !is_current(&applied, &migrator) {
+        let pending: Vec<_> = pending(&applied, &migrator).map(file_name).collect();
+        let finding = Finding::new(
+            Code::SchemaOlder,
+            format!(
+                "the database lacks migrations of this release ({}), or one did not end",
+                pending.join(", ")
+            ),
+            "the next start applies them",
+        );
+        return Ok((Schema::Older, Some(finding)));
+    }
+    let newer = applied.len() > migrator.iter().count();
+    let finding = newer.then(|| Finding::new(Code::SchemaNewer, releases::BESIDE, "start that release soon"));
+    Ok((Schema::Current, finding))
+}
+
 /// Refuses a database without the migrations that [`apply`] has applied at the direct address.
 pub async fn require_applied(connection: &mut PgConnection) -> anyhow::Result<()> {
     let applied = read_applied(connection).await?;
-    anyhow::ensure!(
-        is_current(&applied, &embedded()),
-        "CHATELAINE_LISTEN_DATABASE_URL must name the database that DATABASE_URL names, and it names another"
-    );
+    anyhow::ensure!(is_current(&applied, &embedded()), ELSEWHERE);
     Ok(())
 }
 

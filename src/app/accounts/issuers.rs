@@ -1,24 +1,74 @@
 //! Issuers, as the operator and the admins of a tenant manage them. An issuer whose tokens could not be verified is
 //! refused when it is added.
 
+use std::collections::BTreeMap;
+
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 use url::Url;
 
-use crate::app::accounts::{Accounts, tokens};
+use crate::app::accounts::{
+    Accounts,
+    key_sets::{self, KeySource},
+    tokens,
+};
 use domain::{
     account::{Issuer, IssuerKeys, SourceName, SourceSettings, UserSource},
     audit::{Fact, OPERATOR},
+    config::Environment,
     error::{Error, ErrorCode, Result},
+    finding::{Code, Finding},
     ids::{IssuerId, TenantId},
     principal::{Admin, Operator},
 };
-use egress::parse_url;
+use egress::{Egress, parse_url};
 use store::{Db, Tx};
 
 /// The most issuers that a tenant may trust.
 const MAX_ISSUERS: usize = 50;
 /// The most bytes of an address or a public key.
 const MAX_KEYS: usize = 8 * 1024;
+
+/// How many issuers [`examine`] looks at.
+const EXAMINED: i64 = 200;
+
+/// What is wrong with the issuers of all tenants: key sets that cannot be fetched, and variables that are not set or too
+/// short. Changes nothing.
+pub async fn examine(db: &Db, egress: &Egress, env: &Environment) -> Result<Vec<Finding>> {
+    let mut tx = db.system().await?;
+    let issuers = store::issuers::list_first(&mut tx, EXAMINED).await?;
+    drop(tx);
+    let mut sources = BTreeMap::new();
+    let mut findings = Vec::new();
+    for issuer in issuers {
+        match issuer.keys {
+            IssuerKeys::Jwks(url) => {
+                let of_tenant = issuer.of_tenant;
+                sources.insert(issuer.issuer, KeySource { url, of_tenant });
+            }
+            IssuerKeys::SecretEnv(name) => {
+                if let Err(state) = tokens::read_secret(env, &name) {
+                    findings.push(Finding::new(
+                        Code::IssuerSecret,
+                        format!("{name}, the secret of issuer {:?}, {state}", issuer.issuer),
+                        "set it to the secret that the issuer signs with",
+                    ));
+                }
+            }
+            IssuerKeys::PublicKey(_) => {}
+        }
+    }
+    let asked = sources.iter().map(async |(issuer, source)| {
+        let why = key_sets::probe(egress, source).await.err()?;
+        Some(Finding::new(
+            Code::IssuerUnreachable,
+            format!("the keys of issuer {issuer:?} cannot be fetched: {why}"),
+            "correct the address of its key set, or let this machine reach it; until then its tokens are refused",
+        ))
+    });
+    let asked = futures_util::future::join_all(asked).await;
+    findings.extend(asked.into_iter().flatten());
+    Ok(findings)
+}
 
 impl Accounts {
     /// Trusts an issuer for the admin's tenant, or replaces the keys of a trusted one. Returns its row and whether it

@@ -282,6 +282,18 @@ fn fits(jwk: &Jwk, algorithm: Algorithm) -> bool {
 }
 
 /// Fetches a key set. Keys that cannot be used are left out: an issuer may publish keys for other purposes.
+/// Fetches a key set once, by the rules of its writer, and forgets it. The error is why no token of its issuer can be
+/// verified.
+pub(super) async fn probe(egress: &Egress, source: &KeySource) -> std::result::Result<(), String> {
+    let sets = KeySets::new(egress.clone(), Clock::System);
+    let url = parse_url(&source.url).map_err(|error| error.to_string())?;
+    let keys = fetch(&sets.egress_for(&url, source.of_tenant), url).await?;
+    if keys.is_empty() {
+        return Err("it has no key that can be used".to_owned());
+    }
+    Ok(())
+}
+
 async fn fetch(egress: &Egress, url: Url) -> Result<Vec<Key>, String> {
     #[derive(Deserialize)]
     struct Document {

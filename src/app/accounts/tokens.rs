@@ -21,6 +21,7 @@ use crate::app::accounts::{
 };
 use domain::{
     account::{ChatSettings, Issuer, IssuerKeys},
+    config::Environment,
     error::{Error, Result},
     principal::{Principal, Scope, Scopes},
     session::AHEAD,
@@ -331,14 +332,9 @@ impl Shared {
     }
 
     fn secret(&self, variable: &str) -> Result<DecodingKey> {
-        match self.env.get(variable) {
-            Some(secret) if secret.len() >= 32 => Ok(DecodingKey::from_secret(secret.as_bytes())),
-            found => {
-                let state = if found.is_some() {
-                    "is shorter than 32 bytes"
-                } else {
-                    "is not set"
-                };
+        match read_secret(&self.env, variable) {
+            Ok(secret) => Ok(DecodingKey::from_secret(secret.as_bytes())),
+            Err(state) => {
                 tracing::error!(
                     variable,
                     "the environment variable with an issuer's secret {state}"
@@ -349,6 +345,18 @@ impl Shared {
             }
         }
     }
+}
+
+/// The secret of an issuer that lies in a variable; the error says what the variable is instead.
+pub(super) fn read_secret<'e>(
+    env: &'e Environment,
+    variable: &str,
+) -> std::result::Result<&'e str, &'static str> {
+    let secret = env.get(variable).ok_or("is not set")?;
+    if secret.len() < 32 {
+        return Err("is shorter than 32 bytes");
+    }
+    Ok(secret)
 }
 
 fn decode_part<T: DeserializeOwned>(encoded: &str, why: &str) -> Result<T> {

@@ -108,15 +108,7 @@ impl ServerFolder {
 
     /// The version that made the data, if there is any.
     pub(super) fn version(&self) -> anyhow::Result<Option<u32>> {
-        match fs::read_to_string(self.data().join("PG_VERSION")) {
-            Ok(text) => {
-                Ok(Some(text.trim().parse().context(
-                    "PG_VERSION of the private Postgres is not a number",
-                )?))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).context("cannot read the private Postgres's folder"),
-        }
+        version_of(&self.folder)
     }
 
     /// A command that runs as the server's user, in a folder that this user may enter, and with no variables of this
@@ -294,6 +286,19 @@ pub fn can_reach(folder: &Path, user: Owner) -> anyhow::Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// The major version of Postgres that made the data in a folder; `None` without data.
+pub(super) fn version_of(folder: &Path) -> anyhow::Result<Option<u32>> {
+    match fs::read_to_string(folder.join("data/PG_VERSION")) {
+        Ok(text) => {
+            Ok(Some(text.trim().parse().context(
+                "PG_VERSION of the private Postgres is not a number",
+            )?))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).context("cannot read the private Postgres's folder"),
+    }
 }
 
 /// The path without links and dots. The folders above it are made.

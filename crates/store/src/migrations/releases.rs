@@ -8,6 +8,7 @@ use sqlx::{Connection as _, PgConnection};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The oldest release that may run on the schema of this one: the one before it. There is none before 0.2.0.
 const OLDEST: &str = "0.2.0";
+pub const BESIDE: &str = "a newer release has changed the database; this one runs beside it";
 
 /// Whether the database has a line of this release.
 #[derive(PartialEq)]
@@ -39,10 +40,7 @@ pub async fn check(connection: &mut PgConnection) -> anyhow::Result<Known> {
             "release {version} has changed the database, and beside it may run {oldest} and later ones; this is \
              {VERSION}. Start one of those, or restore a backup from before the upgrade"
         );
-        tracing::warn!(
-            version,
-            "a newer release has changed the database; this one runs beside it"
-        );
+        tracing::warn!(version, "{BESIDE}");
     }
     Ok(if rows.iter().any(|(version, _)| version == VERSION) {
         Known::Yes

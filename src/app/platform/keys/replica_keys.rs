@@ -11,19 +11,24 @@ use crate::app::App;
 use domain::{
     audit::SYSTEM,
     error::{Error, ErrorCode, Result},
+    finding::{Code, Finding},
     ids::{KekId, ReplicaId},
     pack::Pack,
     ring::{Kek, KeyRing},
     server::AccessMode,
 };
 use store::{
-    Tx,
+    Db, Tx,
     keks::{KekRecord, KekState},
     vault,
 };
 
 /// How often a replica renews its registration, which lasts for a minute.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Why a key is needed.
+const WRAPS: &str = "it wraps tenants' keys";
+const SEALS: &str = "it seals";
 
 /// Refuses packs with personal servers when there is no key to seal their users' credentials.
 pub fn require_ring<'a>(
@@ -59,10 +64,10 @@ pub async fn register(keys: &Keys, replica: ReplicaId) -> Result<()> {
     let known = add_new_keys(&mut tx, ring).await?;
     let sealing = known.iter().find(|kek| kek.state == KekState::Sealing);
     for needed in store::tenant_keys::list_keks(&mut tx).await? {
-        require_key(ring, &needed, "it wraps tenants' keys")?;
+        require_key(ring, &needed, WRAPS)?;
     }
     if let Some(sealing) = sealing {
-        require_key(ring, &sealing.id, "it seals")?;
+        require_key(ring, &sealing.id, SEALS)?;
     }
     let ids: Vec<String> = ring.keks().map(|kek| kek.id.to_string()).collect();
     store::keks::record_replica(&mut tx, replica, &ids).await?;
@@ -74,6 +79,63 @@ pub async fn register(keys: &Keys, replica: ReplicaId) -> Result<()> {
         promote_first(&mut tx, &first.id, sealing.map(|kek| &kek.id)).await?;
     }
     tx.commit().await
+}
+
+/// What is wrong with the ring that a replica would start with, as far as this database tells. Changes nothing.
+pub async fn examine(db: &Db, ring: Option<&KeyRing>) -> Result<Vec<Finding>> {
+    let mut tx = db.system().await?;
+    let known = store::keks::list(&mut tx).await?;
+    let wrapping = store::tenant_keys::list_keks(&mut tx).await?;
+    let Some(ring) = ring else {
+        let missing = Finding::new(Code::KeysMissing, MISSING, "");
+        return Ok((!wrapping.is_empty())
+            .then_some(missing)
+            .into_iter()
+            .collect());
+    };
+    let mut findings = Vec::new();
+    let mut add = |code, checked: Result<()>| match checked {
+        Ok(()) => Ok(()),
+        Err(Error::Conflict(_, why)) => {
+            findings.push(Finding::new(code, why, ""));
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    for kek in ring.keks() {
+        let is_known = known.iter().any(|record| record.id == kek.id);
+        let checked = if is_known {
+            check_same_key(kek, &known)
+        } else {
+            refuse_other_name(kek, &known)
+        };
+        add(Code::KeysWrong, checked)?;
+    }
+    for needed in &wrapping {
+        add(Code::KeysLacking, require_key(ring, needed, WRAPS))?;
+    }
+    for kek in known.iter().filter(|kek| !wrapping.contains(&kek.id)) {
+        match kek.state {
+            KekState::Sealing => add(Code::KeysLacking, require_key(ring, &kek.id, SEALS))?,
+            KekState::Added => {
+                let why = "another replica has it and will seal with it";
+                add(Code::KeysReplicas, require_key(ring, &kek.id, why))?;
+            }
+            KekState::Opening | KekState::Retired => {}
+        }
+    }
+    for kek in ring.keks() {
+        let lacking = store::keks::list_replicas_without(&mut tx, &kek.id).await?;
+        if !lacking.is_empty() {
+            let (id, lacking) = (&kek.id, lacking.len());
+            findings.push(Finding::new(
+                Code::KeysReplicas,
+                format!("key {id} is in this ring, and {lacking} replicas that run do not have it"),
+                "restart them with the same keys; until then the key before it seals",
+            ));
+        }
+    }
+    Ok(findings)
 }
 
 /// Lets a new first key seal, if every living replica holds it.

@@ -1,0 +1,387 @@
+//! Looks at a database as `serve` will use it, and says what is wrong with it. Nothing is changed: every statement reads,
+//! and the transactions are rolled back.
+
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
+
+use super::{migrations, options, pool};
+use domain::{
+    clock,
+    config::DirectAddress,
+    error::database::{code, is_away},
+    finding::{Code, Finding},
+    secret::Secret,
+};
+
+/// The oldest Postgres with which the program is tried.
+const OLDEST: u32 = 15;
+/// The roles that the transactions of the program take.
+const ROLES: [&str; 3] = [
+    "chatelaine_tenant",
+    "chatelaine_system",
+    "chatelaine_retention",
+];
+/// How many transactions are held open to make a pooler lend the session of another client.
+const HELD: usize = 3;
+/// How long a pooler may take to lend a session that it has.
+const LENDING: Duration = Duration::from_secs(2);
+
+/// What was found out about a database.
+#[derive(Default)]
+pub struct Examination {
+    pub findings: Vec<Finding>,
+    /// Whether the tables can be read, so that what is in them can be checked, too.
+    pub has_tables: bool,
+    /// Checks that could not be made: which, and why.
+    pub skipped: Vec<(&'static str, String)>,
+}
+
+/// Examines the database at the address of transactions and, where it is another one, at the direct address.
+/// `connections` is the setting of their number.
+pub async fn examine(url: &Secret, direct: &DirectAddress, connections: u32) -> Examination {
+    let mut found = Examination::default();
+    let Some(mut main) = found.open(url, "DATABASE_URL").await else {
+        return found;
+    };
+    if let Err(error) = found.look(&mut main, connections).await {
+        let remedy = "look into the log of Postgres, and of the pooler before it";
+        found.add(
+            Code::DatabaseTrouble,
+            format!("the database cannot be looked into: {error}"),
+            remedy,
+        );
+    }
+    match direct {
+        DirectAddress::Same => found.look_for_pooler(url, "DATABASE_URL").await,
+        DirectAddress::Off => {}
+        DirectAddress::At(direct) => {
+            const VARIABLE: &str = "CHATELAINE_LISTEN_DATABASE_URL";
+            if let Some(mut other) = found.open(direct, VARIABLE).await {
+                found.compare(&mut main, &mut other).await;
+                let _ = other.close().await;
+                found.look_for_pooler(direct, VARIABLE).await;
+            }
+        }
+    }
+    let _ = main.close().await;
+    found
+}
+
+/// What the server says of itself and of the role.
+#[derive(sqlx::FromRow)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one answer of the catalog"
+)]
+struct Facts {
+    role: String,
+    is_superuser: bool,
+    bypasses_rls: bool,
+    may_create_roles: bool,
+    may_create_tables: bool,
+    is_read_only: bool,
+    /// Connections that roles without a privilege may have.
+    connections: i32,
+    /// Those of our roles that there are.
+    roles: Vec<String>,
+    /// Of these, those that the role is no member of.
+    foreign_roles: Vec<String>,
+}
+
+const FACTS: &str = "
+    select r.rolname::text as role, r.rolsuper as is_superuser, r.rolbypassrls as bypasses_rls,
+           r.rolcreaterole as may_create_roles,
+           coalesce(has_schema_privilege(current_schema(), 'create'), false) as may_create_tables,
+           pg_is_in_recovery() or current_setting('transaction_read_only') = 'on' as is_read_only,
+           case when r.rolconnlimit >= 0
+             then least(r.rolconnlimit, current_setting('max_connections')::int)
+             else current_setting('max_connections')::int end
+             - current_setting('superuser_reserved_connections')::int as connections,
+           array(select rolname::text from pg_roles where rolname = any($1)) as roles,
+           array(select o.rolname::text from pg_roles o
+                 where o.rolname = any($1) and not pg_has_role(r.oid, o.oid, 'member')) as foreign_roles
+    from pg_roles r where r.rolname = current_user";
+
+/// Tables with a policy for one of our roles, which then lacks the privilege that the policy is about.
+const LACKING: &str = "
+    select distinct g.rolname || ' on ' || c.relname
+    from pg_policy p join pg_class c on c.oid = p.polrelid
+    join pg_roles g on g.oid = any(p.polroles) and g.rolname = any($1)
+    where c.relnamespace = current_schema()::regnamespace
+      and not case p.polcmd
+        when 'd' then has_table_privilege(g.oid, c.oid, 'delete')
+        when 'a' then has_any_column_privilege(g.oid, c.oid, 'insert')
+        when 'w' then has_any_column_privilege(g.oid, c.oid, 'update')
+        else has_any_column_privilege(g.oid, c.oid, 'select') end
+    order by 1";
+
+/// Tables that somebody else owns, who alone can change them in an upgrade.
+const FOREIGN_TABLES: &str = "
+    select c.relname::text from pg_class c
+    where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r'
+      and not pg_has_role(c.relowner, 'member')
+    order by 1 limit 3";
+
+/// Which server and which database of it this is.
+const IDENTITY: &str = "
+    select current_database()::text || ' ' || d.oid || ' ' || pg_postmaster_start_time()
+    from pg_database d where d.datname = current_database()";
+
+impl Examination {
+    fn add(&mut self, code: Code, message: impl Into<String>, remedy: impl Into<String>) {
+        self.findings.push(Finding::new(code, message, remedy));
+    }
+
+    /// Opens a connection, or says why it cannot be opened.
+    async fn open(&mut self, url: &Secret, variable: &str) -> Option<PgConnection> {
+        let options = match options(url) {
+            Ok(options) => options,
+            Err(error) => {
+                self.add(
+                    Code::DatabaseAddress,
+                    format!("{variable} is not an address of a database: {error}"),
+                    "write postgres://ROLE:PASSWORD@HOST/DATABASE; characters such as @ and / in a password are %40 and %2F",
+                );
+                return None;
+            }
+        };
+        match connect(&options).await {
+            Ok(connection) => Some(connection),
+            Err(error) => {
+                let message = format!("cannot open the database that {variable} names: {error}");
+                if matches!(
+                    code(&error).as_deref(),
+                    Some("28P01" | "28000" | "3D000" | "42501")
+                ) {
+                    let remedy = "check role, password and name of the database, and pg_hba.conf of the server";
+                    self.add(Code::DatabaseRefused, message, remedy);
+                } else {
+                    let remedy =
+                        "check host and port, that Postgres runs there, and what lies in between";
+                    self.add(Code::DatabaseUnreachable, message, remedy);
+                }
+                None
+            }
+        }
+    }
+
+    async fn look(
+        &mut self,
+        connection: &mut PgConnection,
+        connections: u32,
+    ) -> anyhow::Result<()> {
+        self.look_at_version(connection);
+        let facts: Facts = sqlx::query_as(FACTS)
+            .bind(&ROLES[..])
+            .fetch_one(&mut *connection)
+            .await?;
+        self.look_at_clock(connection).await?;
+        let (schema, finding) = migrations::examine(connection).await?;
+        self.findings.extend(finding);
+        self.look_at_role(&facts, schema);
+        let needed = i64::from(connections);
+        if needed > i64::from(facts.connections) {
+            self.add(
+                Code::DatabaseConnections,
+                format!(
+                    "CHATELAINE_DATABASE_CONNECTIONS is {needed}, and Postgres gives this role {} at most",
+                    facts.connections
+                ),
+                "lower it, or raise max_connections or the limit of the role; each replica opens as many",
+            );
+        }
+        if schema == migrations::Schema::Empty {
+            let because = "the database is empty, and the first start makes its tables".to_owned();
+            self.skipped.push(("what is in the database", because));
+            return Ok(());
+        }
+        let lacking: Vec<String> = sqlx::query_scalar(LACKING)
+            .bind(&ROLES[..])
+            .fetch_all(&mut *connection)
+            .await?;
+        if !lacking.is_empty() {
+            self.add(
+                Code::DatabaseGrant,
+                format!("rights are missing: {}", lacking.join(", ")),
+                "grant them as the migrations do; restore the roles before the tables",
+            );
+        }
+        let foreign: Vec<String> = sqlx::query_scalar(FOREIGN_TABLES)
+            .fetch_all(&mut *connection)
+            .await?;
+        if !foreign.is_empty() {
+            self.add(
+                Code::DatabaseRights,
+                format!(
+                    "the role {} does not own the tables ({}, …), so the next upgrade cannot change them",
+                    facts.role,
+                    foreign.join(", ")
+                ),
+                format!("reassign them: `reassign owned by OWNER to {}`", facts.role),
+            );
+        }
+        self.has_tables = lacking.is_empty() && facts.foreign_roles.is_empty();
+        Ok(())
+    }
+
+    fn look_at_version(&mut self, connection: &PgConnection) {
+        let version = connection.server_version_num();
+        if let Some(major) = version.map(|version| version / 10_000)
+            && major < OLDEST
+        {
+            self.add(
+                Code::DatabaseVersion,
+                format!(
+                    "Postgres {major} is older than {OLDEST}, the oldest with which the service is tried"
+                ),
+                "upgrade Postgres",
+            );
+        }
+    }
+
+    async fn look_at_clock(&mut self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        let before = clock::machine_time();
+        let there = sqlx::query_scalar("select clock_timestamp()")
+            .fetch_one(&mut *connection)
+            .await?;
+        let behind = clock::correction(before, there, clock::machine_time());
+        if let Some(by) = behind.filter(|by| !by.is_zero()) {
+            self.add(
+                Code::ClockDatabase,
+                format!(
+                    "the clock of this machine is {} the database's",
+                    clock::describe(by)
+                ),
+                "set both clocks right; until then the service uses the database's",
+            );
+        }
+        Ok(())
+    }
+
+    fn look_at_role(&mut self, facts: &Facts, schema: migrations::Schema) {
+        let role = &facts.role;
+        if facts.is_superuser || facts.bypasses_rls {
+            let what = if facts.is_superuser {
+                "is a superuser"
+            } else {
+                "has bypassrls"
+            };
+            self.add(
+                Code::DatabaseRole,
+                format!("the role {role} {what}, so row-level security does not hold for it"),
+                "use a role of its own that owns the database: `create role chatelaine login createrole password '…'`",
+            );
+        }
+        if facts.is_read_only {
+            self.add(
+                Code::DatabaseReadOnly,
+                "the database accepts no writes: it is a standby, or read-only by a setting",
+                "name the primary; of several hosts, `target_session_attrs` or the proxy must choose it",
+            );
+        }
+        // A superuser is a member of every role.
+        if !facts.foreign_roles.is_empty() {
+            let roles = facts.foreign_roles.join(", ");
+            self.add(
+                Code::DatabaseRights,
+                format!("the role {role} is no member of {roles}, so no transaction can take them"),
+                format!("`grant {roles} to {role}`"),
+            );
+        }
+        let is_pending = matches!(
+            schema,
+            migrations::Schema::Empty | migrations::Schema::Older
+        );
+        if is_pending && !facts.may_create_tables {
+            self.add(
+                Code::DatabaseRights,
+                format!("the role {role} may create no tables in this database"),
+                format!("make it the owner: `alter database … owner to {role}`"),
+            );
+        }
+        if facts.roles.len() < ROLES.len() && !facts.may_create_roles {
+            self.add(
+                Code::DatabaseRights,
+                format!(
+                    "not all roles are there that transactions take ({}), and the role {role} may not create them",
+                    ROLES.join(", ")
+                ),
+                format!("`alter role {role} createrole`, or create them and grant them to it"),
+            );
+        }
+    }
+
+    /// Finds a direct address that leads to another database than the one of transactions.
+    async fn compare(&mut self, main: &mut PgConnection, other: &mut PgConnection) {
+        let here = sqlx::query_scalar::<_, String>(IDENTITY).fetch_one(main);
+        let here = here.await;
+        let there = sqlx::query_scalar::<_, String>(IDENTITY).fetch_one(other);
+        if let (Ok(here), Ok(there)) = (here, there.await)
+            && here != there
+        {
+            self.add(Code::DatabaseElsewhere, migrations::ELSEWHERE, "");
+        }
+    }
+
+    /// Finds a pooler in transaction mode where a session is needed: it lends the session of a client that is in no
+    /// transaction to the next one.
+    async fn look_for_pooler(&mut self, url: &Secret, variable: &str) {
+        match is_lent(url).await {
+            Ok(false) => {}
+            Ok(true) => self.add(
+                Code::DatabasePooler,
+                format!(
+                    "a pooler in transaction mode is at {variable}, which is used for LISTEN: news would reach whoever has the session next"
+                ),
+                "set CHATELAINE_LISTEN_DATABASE_URL to the address of Postgres itself, or to `off`",
+            ),
+            Err(error) => {
+                let because = format!("{variable} gave no further connection: {error}");
+                self.skipped.push(("pooler", because));
+            }
+        }
+    }
+}
+
+/// Whether a client's session is another client's while it is in no transaction.
+async fn is_lent(url: &Secret) -> sqlx::Result<bool> {
+    let options = options(url).map_err(|error| sqlx::Error::Configuration(error.into()))?;
+    let mut client = connect(&options).await?;
+    let own = session(&mut client).await?;
+    let mut others = Vec::new();
+    let mut is_lent = false;
+    for _ in 0..HELD {
+        let mut other = connect(&options).await?;
+        sqlx::raw_sql("begin read only").execute(&mut other).await?;
+        is_lent |= session(&mut other).await? == own;
+        others.push(other);
+        if is_lent {
+            break;
+        }
+    }
+    if !is_lent {
+        // A pooler whose sessions are all held lets the client wait.
+        let again = tokio::time::timeout(LENDING, session(&mut client)).await;
+        is_lent = again.map_or(Ok(true), |again| again.map(|again| again != own))?;
+    }
+    for mut other in others {
+        let _ = sqlx::raw_sql("rollback").execute(&mut other).await;
+        let _ = other.close().await;
+    }
+    let _ = client.close().await;
+    Ok(is_lent)
+}
+
+/// The process of Postgres that serves a connection now.
+async fn session(connection: &mut PgConnection) -> sqlx::Result<i32> {
+    use sqlx::{Executor as _, Row as _};
+    let row = connection
+        .fetch_one(sqlx::raw_sql("select pg_backend_pid()"))
+        .await?;
+    row.try_get(0)
+}
+
+async fn connect(options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
+    pool::connect(options, Duration::ZERO, is_away).await
+}

@@ -1,0 +1,500 @@
+//! Faults, each planted in a healthy installation.
+
+use serde_json::json;
+use sqlx::AssertSqlSafe;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy},
+    net::{TcpListener, UnixStream},
+};
+use url::Url;
+
+use super::{KEY, MODEL_KEY, Said, Site, codes, pack};
+use crate::support::{
+    db::TestDb,
+    origin::{Origin, ok},
+    packs::write_pack,
+    pooler::Pooler,
+    program::chatelaine,
+};
+
+/// Finds exactly this fault after a change of the variables.
+async fn finds(code: &str, variables: &[(&'static str, &str)]) {
+    let mut site = Site::new().await;
+    for (name, value) in variables {
+        site.set(name, *value);
+    }
+    let found = site.findings().await;
+    assert_eq!(codes(&found), [code], "{variables:?}: {found:?}");
+}
+
+/// The same after SQL of the owner of the database.
+async fn finds_after(code: &str, sql: &str) {
+    let site = Site::new().await;
+    execute(&site.db, sql).await;
+    let found = site.findings().await;
+    assert_eq!(codes(&found), [code], "{sql}: {found:?}");
+}
+
+async fn execute(db: &TestDb, sql: &str) {
+    let database = Url::parse(db.url.expose()).unwrap();
+    let sql = sql.replace("HERE", database.path().trim_start_matches('/'));
+    let mut owner = db.as_owner().await;
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut owner)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn settings_that_are_wrong_or_contradict_each_other_are_found() {
+    finds("settings.value", &[("CHATELAINE_RUN_DEPTH", "deep")]).await;
+    finds("settings.value", &[("CHATELAINE_EGRESS_ALLOW", "a/b")]).await;
+    finds(
+        "settings.value",
+        &[("CHATELAINE_LOG", "chatelaine=loudest")],
+    )
+    .await;
+    finds("settings.value", &[("MCP_CONFIG_ENCRYPTION_KEY", "abcdef")]).await;
+    let other = format!("k1:{}", "ab".repeat(32));
+    finds("settings.value", &[("MCP_CONFIG_ENCRYPTION_KEYS", &other)]).await;
+    finds("settings.unknown", &[("MCP_CONFIG_ENCRYPTION_KEI", KEY)]).await;
+    let pair = [
+        ("CHATELAINE_OPEN_RUNS_PER_USER", "9"),
+        ("CHATELAINE_OPEN_RUNS_PER_TENANT", "8"),
+    ];
+    finds("settings.conflict", &pair).await;
+    let low = [("CHATELAINE_RUNS_AT_ONCE", "4")];
+    let mut site = Site::new().await;
+    site.set(low[0].0, low[0].1);
+    assert!(
+        site.codes().await.is_empty(),
+        "a default above it is meant by nobody"
+    );
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_opened_is_found() {
+    finds("settings.value", &[("DATABASE_URL", "")]).await;
+    finds("database.address", &[("DATABASE_URL", "nonsense")]).await;
+    let nobody = "postgres://chatelaine:pass-0123456789@127.0.0.1:1/chatelaine?sslmode=disable";
+    finds("database.unreachable", &[("DATABASE_URL", nobody)]).await;
+    let mut site = Site::new().await;
+    let stranger = site.db.url.expose().replace("//chatelaine@", "//stranger@");
+    site.set("DATABASE_URL", stranger);
+    assert_eq!(site.codes().await, ["database.refused"]);
+    site.unset("DATABASE_URL");
+    assert_eq!(site.codes().await, ["database.private"]);
+    assert!(!site.packs.path().join(".chatelaine").exists());
+}
+
+/// Linux alone has a folder without any room.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_private_postgres_without_room_or_programs_is_found() {
+    let mut site = Site::new().await;
+    site.unset("DATABASE_URL").set("CHATELAINE_DATA", "/proc");
+    assert_eq!(site.codes().await, ["database.private", "limits.disk"]);
+    let data = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(data.path().join("postgres/data")).unwrap();
+    std::fs::write(data.path().join("postgres/data/PG_VERSION"), "7").unwrap();
+    site.set("CHATELAINE_DATA", data.path().display().to_string());
+    let found = site.codes().await;
+    let program = ["database.program", "database.private"].map(ToOwned::to_owned);
+    assert!(found.starts_with(&program), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_role_that_is_too_strong_or_too_weak_is_found() {
+    let mut site = Site::new().await;
+    let superuser = site.db.url.expose().replace("//chatelaine@", "//postgres@");
+    site.set("DATABASE_URL", superuser);
+    assert_eq!(site.codes().await, ["database.role"]);
+    let site = Site::new().await;
+    // The login takes another role, as `options` of the address may say.
+    let sql = "create role weak_HERE; grant weak_HERE to chatelaine; grant usage on schema public to weak_HERE; \
+               grant select on _sqlx_migrations to weak_HERE";
+    execute(&site.db, sql).await;
+    let name = Url::parse(site.db.url.expose())
+        .unwrap()
+        .path()
+        .trim_start_matches('/')
+        .to_owned();
+    let mut weak = site;
+    let url = format!("{}&options[role]=weak_{name}", weak.db.url.expose());
+    weak.set("DATABASE_URL", url);
+    let found = weak.codes().await;
+    execute(&weak.db, "drop owned by weak_HERE; drop role weak_HERE").await;
+    assert!(
+        found.iter().all(|code| code == "database.rights") && !found.is_empty(),
+        "{found:?}"
+    );
+    finds_after(
+        "database.grant",
+        "revoke select on messages from chatelaine_tenant",
+    )
+    .await;
+    finds_after("database.grant", "revoke insert on messages from chatelaine_tenant; revoke all on keks from chatelaine_system").await;
+}
+
+#[tokio::test]
+async fn a_database_in_the_wrong_state_is_found() {
+    finds_after(
+        "database.read_only",
+        "alter database HERE set default_transaction_read_only = on",
+    )
+    .await;
+    finds_after(
+        "schema.older",
+        "delete from _sqlx_migrations where version = (select max(version) from _sqlx_migrations)",
+    )
+    .await;
+    let newer = "insert into _sqlx_migrations (version, description, installed_on, success, checksum, execution_time) \
+                 select 100000 + n, 'new', now(), true, '', 0 from generate_series(1, COUNT) n";
+    finds_after("schema.newer", &newer.replace("COUNT", "1")).await;
+    finds_after("schema.unknown", &newer.replace("COUNT", "2")).await;
+    finds(
+        "database.connections",
+        &[("CHATELAINE_DATABASE_CONNECTIONS", "100000")],
+    )
+    .await;
+    finds_after(
+        "clock.database",
+        "create function public.clock_timestamp() returns timestamptz language sql \
+         as 'select pg_catalog.clock_timestamp() + interval ''1 hour'''; \
+         alter database HERE set search_path = public, pg_catalog",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_old_postgres_is_found() {
+    let mut site = Site::new().await;
+    let url = old_postgres(&site.db).await;
+    site.set("DATABASE_URL", url);
+    assert_eq!(site.codes().await, ["database.version"]);
+}
+
+/// The Postgres of a test, which says at the start of each connection that it is of version 12.
+async fn old_postgres(db: &TestDb) -> String {
+    let mut url = Url::parse(db.url.expose()).unwrap();
+    let host = url
+        .query_pairs()
+        .find(|(name, _)| name == "host")
+        .unwrap()
+        .1;
+    let socket = format!("{host}/.s.PGSQL.5432");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    url.set_query(Some("sslmode=disable"));
+    url.set_host(Some("127.0.0.1")).unwrap();
+    url.set_port(Some(listener.local_addr().unwrap().port()))
+        .unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = UnixStream::connect(&socket).await.unwrap();
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                tokio::spawn(async move { copy(&mut from_client, &mut to_server).await });
+                let mut piece = vec![0; 1 << 16];
+                while let Ok(length @ 1..) = from_server.read(&mut piece).await {
+                    const NAME: &[u8] = b"server_version\0";
+                    let piece = &mut piece[..length];
+                    let at = piece.windows(NAME.len()).position(|part| part == NAME);
+                    if let Some(at) = at {
+                        piece[at + NAME.len()..][..2].copy_from_slice(b"12");
+                    }
+                    if to_client.write_all(piece).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url.into()
+}
+
+#[tokio::test]
+async fn a_pooler_where_a_session_is_needed_is_found_and_nowhere_else() {
+    let mut site = Site::new().await;
+    let pooler = Pooler::start(&site.db.url);
+    site.set("DATABASE_URL", pooler.url.expose());
+    assert_eq!(site.codes().await, ["database.pooler"]);
+    let direct = site.db.url.expose().to_owned();
+    site.set("CHATELAINE_LISTEN_DATABASE_URL", direct.clone());
+    assert!(site.codes().await.is_empty());
+    site.set("CHATELAINE_LISTEN_DATABASE_URL", "off");
+    assert!(site.codes().await.is_empty());
+    site.set("DATABASE_URL", direct)
+        .set("CHATELAINE_LISTEN_DATABASE_URL", pooler.url.expose());
+    assert_eq!(site.codes().await, ["database.pooler"]);
+    let other = TestDb::new().await;
+    site.set("CHATELAINE_LISTEN_DATABASE_URL", other.url.expose());
+    assert_eq!(site.codes().await, ["database.elsewhere"]);
+    assert_eq!(
+        pooler.misuse(),
+        [""; 0],
+        "the doctor leaves nothing in a session"
+    );
+}
+
+#[tokio::test]
+async fn keys_that_do_not_fit_are_found() {
+    let mut site = Site::new().await;
+    let (keys, id) = site.register(&format!("k1:{}", "ab".repeat(32))).await;
+    chatelaine::app::platform::keys::replica_keys::leave(&keys, id).await;
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["keys.wrong"]);
+    let message = found[0]["message"].as_str().unwrap();
+    assert!(site.refusal().await.contains(message), "{message}");
+    site.unset("MCP_CONFIG_ENCRYPTION_KEY")
+        .set("MCP_CONFIG_ENCRYPTION_KEYS", format!("k2:{KEY}"));
+    assert_eq!(site.codes().await, ["keys.lacking"]);
+
+    let mut site = Site::new().await;
+    let (_keys, _id) = site.register(&format!("k1:{KEY}")).await;
+    let two = format!("k2:{},k1:{KEY}", "cd".repeat(32));
+    site.set("MCP_CONFIG_ENCRYPTION_KEYS", two.clone());
+    assert_eq!(site.codes().await, ["keys.replicas"]);
+    let (_keys, _id) = site.register(&two).await;
+    site.unset("MCP_CONFIG_ENCRYPTION_KEYS");
+    assert_eq!(
+        site.codes().await,
+        ["keys.replicas"],
+        "another replica has one more"
+    );
+
+    let mut site = Site::new().await;
+    let mut personal = pack();
+    personal["mcp"]["servers"][0]["accessMode"] = json!("user-controlled");
+    personal["mcp"]["servers"][0]["userConfig"] = json!({ "fields": [
+        { "name": "token", "type": "secret", "label": { "en": "Token" }, "headerName": "Authorization" } ] });
+    site.write(&personal);
+    assert!(site.codes().await.is_empty());
+    site.unset("MCP_CONFIG_ENCRYPTION_KEY");
+    assert_eq!(site.codes().await, ["keys.missing"]);
+}
+
+#[tokio::test]
+async fn packs_that_do_not_load_and_variables_that_are_not_set_are_found() {
+    let site = Site::new().await;
+    let mut wrong = pack();
+    wrong["llm"]["provider"] = json!("oracle");
+    site.write(&wrong);
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["packs.broken"]);
+    let mut wrong = pack();
+    wrong["llm"]["temprature"] = json!(1);
+    site.write(&wrong);
+    let found = site.codes().await;
+    assert!(
+        found == ["packs.doubtful"] || found == ["packs.broken"],
+        "{found:?}"
+    );
+    let mut site = Site::new().await;
+    site.unset("MODEL_URL");
+    assert_eq!(site.codes().await, ["packs.variable"]);
+    site.set("MODEL_URL", site.origin.url("/v1"));
+    site.set("CHATELAINE_PACKS", "/nowhere");
+    assert_eq!(site.codes().await, ["packs.broken"]);
+}
+
+#[tokio::test]
+async fn servers_that_cannot_be_reached_are_found() {
+    finds("egress.refused", &[("SERVER_URL", "https://10.0.0.1/mcp")]).await;
+    finds(
+        "egress.unresolved",
+        &[("SERVER_URL", "https://nowhere.invalid/mcp")],
+    )
+    .await;
+    finds(
+        "egress.unreachable",
+        &[("SERVER_URL", "http://127.0.0.1:1/mcp")],
+    )
+    .await;
+    let mut site = Site::new().await;
+    let plain = site
+        .origin
+        .url("/mcp")
+        .to_string()
+        .replace("http:", "https:");
+    site.set("SERVER_URL", plain);
+    assert_eq!(site.codes().await, ["egress.tls"]);
+    for command in ["/nowhere/program", "unheard-of", "uvx-is-not-here"] {
+        let site = Site::new().await;
+        let mut child = pack();
+        child["mcp"]["servers"][0] = json!({ "name": "desk", "transport": "stdio", "command": command,
+            "toolAccess": { "default": "all" } });
+        site.write(&child);
+        assert_eq!(site.codes().await, ["servers.command"], "{command}");
+    }
+}
+
+#[tokio::test]
+async fn models_that_do_not_answer_refuse_the_key_or_are_unknown_are_found() {
+    finds(
+        "model.unreachable",
+        &[("MODEL_URL", "http://127.0.0.1:1/v1")],
+    )
+    .await;
+    let refusing = Origin::start(|_| {
+        let body = json!({ "error": { "message": format!("no such key: {MODEL_KEY}") } });
+        let mut answer = ok(body.to_string());
+        *answer.status_mut() = axum::http::StatusCode::UNAUTHORIZED;
+        answer
+    })
+    .await;
+    finds("model.key", &[("MODEL_URL", refusing.url("/v1").as_str())]).await;
+    let other = Origin::start(|_| ok(json!({ "data": [{ "id": "another" }] }).to_string())).await;
+    finds("model.unknown", &[("MODEL_URL", other.url("/v1").as_str())]).await;
+    let late = Origin::start(|_| {
+        let mut answer = ok("{}");
+        let date = axum::http::HeaderValue::from_static("Thu, 01 Jan 2015 00:00:00 GMT");
+        answer.headers_mut().insert("date", date);
+        answer
+    })
+    .await;
+    finds("clock.http", &[("MODEL_URL", late.url("/v1").as_str())]).await;
+}
+
+#[tokio::test]
+async fn issuers_that_cannot_be_used_are_found() {
+    let provider = |issuer: &str| {
+        json!([{ "name": "Login", "issuer": issuer, "client_id": "web" }]).to_string()
+    };
+    finds(
+        "issuer.unreachable",
+        &[("CHATELAINE_SIGN_IN", &provider("http://127.0.0.1:1"))],
+    )
+    .await;
+    let other = Origin::start(|_| {
+        ok(json!({ "issuer": "https://other.example", "authorization_endpoint": "https://other.example/a",
+            "token_endpoint": "https://other.example/t", "jwks_uri": "https://other.example/j",
+            "response_types_supported": ["code"] })
+        .to_string())
+    })
+    .await;
+    let issuer = other.url("").to_string();
+    finds(
+        "issuer.wrong",
+        &[(
+            "CHATELAINE_SIGN_IN",
+            &provider(issuer.trim_end_matches('/')),
+        )],
+    )
+    .await;
+
+    let site = Site::new().await;
+    let tenant = site.db.tenant("acme").await;
+    let trust = async |column: &str, value: &str| {
+        let sql = format!(
+            "insert into issuers (tenant_id, id, issuer, audience, algorithm, {column}) \
+             values ('{tenant}', gen_random_uuid(), 'https://{column}.example', 'chat', 'RS256', '{value}')"
+        );
+        let mut connection = site.db.as_tenant(tenant).await;
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+    };
+    trust("secret_env", "ISSUER_SECRET").await;
+    assert_eq!(site.codes().await, ["issuer.secret"]);
+    trust("jwks_url", "https://nowhere.invalid/keys").await;
+    assert_eq!(site.codes().await, ["issuer.unreachable", "issuer.secret"]);
+}
+
+#[tokio::test]
+async fn addresses_that_lead_nowhere_or_elsewhere_are_found() {
+    finds("url.unset", &[("CHATELAINE_LISTEN", "0.0.0.0:0")]).await;
+    finds(
+        "url.insecure",
+        &[("CHATELAINE_PUBLIC_URL", "http://chat.invalid")],
+    )
+    .await;
+    let site = Site::new().await;
+    let elsewhere = site.origin.url("").to_string();
+    finds("url.elsewhere", &[("CHATELAINE_PUBLIC_URL", &elsewhere)]).await;
+    let service = Origin::start(|_| ok("ok")).await;
+    let variables = [
+        ("CHATELAINE_LISTEN", service.address.to_string()),
+        ("CHATELAINE_PUBLIC_URL", "https://127.0.0.1:1".to_owned()),
+    ];
+    finds(
+        "url.unreachable",
+        &variables
+            .each_ref()
+            .map(|(name, value)| (*name, value.as_str())),
+    )
+    .await;
+    let mut site = Site::new().await;
+    let taken = site.origin.address.to_string();
+    site.set("CHATELAINE_LISTEN", taken);
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["listen.taken"]);
+    let message = found[0]["message"].as_str().unwrap();
+    assert!(site.refusal().await.contains(message), "{message}");
+}
+
+#[tokio::test]
+async fn a_low_limit_of_open_files_is_found() {
+    let site = Site::new().await;
+    let program = chatelaine(&[]);
+    let program = program.as_std().get_program().to_str().unwrap().to_owned();
+    let mut limited = tokio::process::Command::new("sh");
+    limited
+        .args([
+            "-c",
+            &format!("ulimit -n 64 && exec {program} doctor --json"),
+        ])
+        .env_clear()
+        .envs(&site.variables)
+        .env("PATH", "/usr/bin:/bin");
+    assert_eq!(
+        codes(&Said::by(&mut limited).await.findings()),
+        ["limits.files"]
+    );
+}
+
+#[tokio::test]
+async fn no_secret_is_said_whatever_is_wrong() {
+    let mut site = Site::new().await;
+    let echoing = Origin::start(|_| {
+        let body = json!({ "error": { "message": format!("your key {MODEL_KEY} is bad") } });
+        let mut answer = ok(body.to_string());
+        *answer.status_mut() = axum::http::StatusCode::UNAUTHORIZED;
+        answer
+    })
+    .await;
+    let secrets = [
+        MODEL_KEY,
+        "pass-0123456789",
+        "5e5e5e5e5e",
+        "hush-0123456789",
+        "q-0123456789",
+    ];
+    site.set("MODEL_URL", echoing.url("/v1"))
+        .set("MCP_CONFIG_ENCRYPTION_KEY", KEY[2..].to_owned())
+        .set("CHATELAINE_OPERATOR_TOKEN", "hush-0123456789")
+        .set("SERVER_URL", "https://10.0.0.1/mcp?key=q-0123456789");
+    let mut broken = pack();
+    broken["llm"]["temprature"] = json!(MODEL_KEY);
+    write_pack(site.packs.path(), "other", &broken.to_string());
+    let urls = [
+        "postgres://chatelaine:pass-0123456789@127.0.0.1:1/chatelaine",
+        "postgres://chatelaine:pass-0123456789@127.0.0.1:x/chatelaine",
+        "pass-0123456789",
+    ];
+    for url in urls {
+        site.set("DATABASE_URL", url);
+        for pack in [&broken, &pack()] {
+            site.write(pack);
+            std::fs::remove_dir_all(site.packs.path().join("other")).ok();
+            for arguments in [&[][..], &["--json"]] {
+                let said = site.doctor(arguments).await.text;
+                assert!(said.contains("settings.value"), "{said}");
+                for secret in secrets {
+                    assert!(!said.contains(secret), "{secret}: {said}");
+                }
+            }
+        }
+    }
+}
