@@ -105,6 +105,15 @@ soak: ## Flood one process with hostile servers, guests and models for MINUTES (
 	  cargo test --test it -- --exact --nocapture \
 	  soak::floods_cost_nobody_else_anything_and_leave_nothing_behind
 
+.PHONY: test-alerts
+test-alerts: ## Check the alert rules with promtool, and make each alert fire by its fault in a real Prometheus
+	@.ci/install rust postgres python prometheus
+	promtool check rules deploy/prometheus/alerts.yml
+	promtool check config deploy/prometheus/prometheus.yml
+	promtool test rules deploy/prometheus/alerts.test.yml
+	cargo build --bin chatelaine
+	tests/alerts/run.py $${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/chatelaine
+
 .PHONY: torture-oauth
 torture-oauth: ## Kill replicas while the tokens of 200 users end every five seconds
 	@.ci/install rust postgres

@@ -58,7 +58,8 @@ const REQUESTS: Metric = metric(
 );
 
 /// Gauges although their names end like those of histograms.
-const AGES: [&str; 3] = [
+const AGES: [&str; 4] = [
+    "chatelaine_approvals_oldest_seconds",
     "chatelaine_runs_oldest_waiting_seconds",
     "chatelaine_webhooks_oldest_seconds",
     "process_start_time_seconds",
@@ -116,6 +117,10 @@ const METRICS: &[Metric] = &[
         "chatelaine_model_fallbacks_total",
         "how often a model said nothing and another one was asked",
     ),
+    metric(
+        "chatelaine_models_paused",
+        "endpoints of models, each of one tenant, that failed several times in a row; requests to them are paused",
+    ),
     by(
         "chatelaine_model_tokens_total",
         "tokens of models; `cached_input` was kept by the provider, and is not in `input`",
@@ -159,8 +164,12 @@ const METRICS: &[Metric] = &[
         "requests for consent that wait for a decision",
     ),
     metric(
+        "chatelaine_approvals_oldest_seconds",
+        "age of the oldest of them",
+    ),
+    metric(
         "chatelaine_approvals_expiring",
-        "of these, those that expire within an hour",
+        "of those that wait, those that expire within an hour",
     ),
     metric(
         "chatelaine_elicitations_total",

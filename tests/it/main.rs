@@ -7,6 +7,7 @@ mod a2a; // agents called by other agents
 mod access; // every route and who may
 mod accounts; // tokens, keys, guests
 mod admin; // tenants, keys, issuers and users over the API
+mod alerts; // the alert rules and the dashboard
 mod api; // REST and SSE
 mod approvals; // calls that wait for somebody's consent
 mod audit; // who did what

@@ -1,9 +1,10 @@
 //! What is a state and no event, for `/metrics`: of this process, and of the queues of all replicas.
 
+use std::time::Duration;
+
 use metrics::{counter, gauge};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 
-use super::health;
 use crate::app::App;
 use domain::error::Result;
 use store::statistics::Backlog;
@@ -11,22 +12,32 @@ use store::statistics::Backlog;
 /// The codes of requests to models that failed.
 pub const MODEL_FAILURES: &[&str] = llm::ModelError::CODES;
 
+/// How long the database is waited for. A scraper gives up after some seconds, and then nothing is known at all.
+const PATIENCE: Duration = Duration::from_millis(800);
+
 /// Measures everything. Without a database the queues stay as they were known last.
 pub async fn measure(app: &App) {
-    let readiness = health::check_readiness(app).await;
-    set("chatelaine_database_up", readiness.database);
-    set("chatelaine_keys_complete", readiness.keys);
+    let load = app.db.load();
+    let (is_up, backlog) = tokio::join!(
+        tokio::time::timeout(PATIENCE, app.db.is_writable()),
+        tokio::time::timeout(PATIENCE, read_backlog(app)),
+    );
+    match is_up {
+        Ok(is_up) => set("chatelaine_database_up", is_up),
+        // It may be there, with every connection of the pool in use.
+        Err(_) if load.waiting > 0 => {}
+        Err(_) => set("chatelaine_database_up", false),
+    }
+    set("chatelaine_keys_complete", app.keys.is_complete());
     let working = app.running.count();
     set("chatelaine_runs_working", to_u32(working));
-    let personal = to_u32(readiness.personal_connections);
+    let personal = to_u32(app.mcp.personal_connections().len());
     set("chatelaine_personal_connections", personal);
-    for (state, number) in [
-        ("ready", readiness.servers_ready),
-        ("down", readiness.servers_down),
-    ] {
+    let (ready, down) = app.connections.count();
+    for (state, number) in [("ready", ready), ("down", down)] {
         gauge!("chatelaine_servers", "state" => state).set(f64::from(to_u32(number)));
     }
-    let load = app.db.load();
+    set("chatelaine_models_paused", to_u32(app.models.paused()));
     for (state, number) in [
         ("idle", load.idle),
         ("in_use", load.in_use),
@@ -36,10 +47,14 @@ pub async fn measure(app: &App) {
     }
     counter!("chatelaine_database_troubles_total").absolute(load.troubles);
     counter!("chatelaine_transactions_total").absolute(app.transactions());
-    if let Ok(backlog) = read_backlog(app).await {
+    if let Ok(Ok(backlog)) = backlog {
         set("chatelaine_runs_waiting", backlog.runs);
         set("chatelaine_runs_oldest_waiting_seconds", backlog.oldest_run);
         set("chatelaine_approvals_waiting", backlog.approvals);
+        set(
+            "chatelaine_approvals_oldest_seconds",
+            backlog.oldest_approval,
+        );
         set("chatelaine_approvals_expiring", backlog.expiring_approvals);
         set("chatelaine_webhooks_waiting", backlog.deliveries);
         set(
