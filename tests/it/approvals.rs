@@ -2,6 +2,7 @@
 
 mod asking; // what becomes a request, and what does not
 mod conditions; // rules about some calls of a tool
+mod confirmations; // what its own user is asked
 mod deciding; // who decides, when, and what it does
 mod entry_points; // text commands, OpenAI clients, news
 mod executing; // once, or not at all

@@ -88,8 +88,16 @@ fn policy(tools: &[&str], self_approval: bool) -> ApprovalPolicy {
     }
 }
 
-/// The rules of the design once more, as one formula each: (may call, needs consent).
-fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, bool) {
+/// Whose consent a call needs, the strictest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Consent {
+    Nobody,
+    OwnUser,
+    Others,
+}
+
+/// The rules of the design once more, as one formula each: (may call, whose consent).
+fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, Consent) {
     let in_list = |list: &[ToolPattern]| list.iter().any(|pattern| glob(&pattern.0, tool));
     let listed = server.tools.as_deref().is_none_or(in_list);
     let access = server.tool_access.as_ref();
@@ -133,7 +141,15 @@ fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, bool
             && p.min_approvals == 1
             && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)))
     };
-    (may, may && policies().filter(guards).any(|p| !consents(p)))
+    let mut confirmed = access.iter().flat_map(|a| &a.confirm).filter(guards);
+    let consent = if may && policies().filter(guards).any(|p| !consents(p)) {
+        Consent::Others
+    } else if may && confirmed.next().is_some() {
+        Consent::OwnUser
+    } else {
+        Consent::Nobody
+    };
+    (may, consent)
 }
 
 /// `*` by recursion rather than by scanning.
@@ -234,11 +250,12 @@ fn spells(name: &[char], n: usize, tool: &str, t: usize) -> bool {
     }
 }
 
-fn verdict(decision: &Decision<'_>) -> (bool, bool) {
+fn verdict(decision: &Decision<'_>) -> (bool, Consent) {
     match decision {
-        Decision::Deny(_) | Decision::Refuse(_) => (false, false),
-        Decision::Allow(_) => (true, false),
-        Decision::Approve(_) => (true, true),
+        Decision::Deny(_) | Decision::Refuse(_) => (false, Consent::Nobody),
+        Decision::Allow(_) => (true, Consent::Nobody),
+        Decision::Approve(policy) if policy.is_confirmation() => (true, Consent::OwnUser),
+        Decision::Approve(_) => (true, Consent::Others),
     }
 }
 
@@ -270,14 +287,20 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
             })
         }))
         .collect();
+    let confirm = ApprovalPolicy::confirmation(patterns(&["send_*"]), None, 60);
     let approvals = [
-        vec![],
-        vec![policy(&["send_money"], true)],
-        vec![policy(&["send_*"], false)],
-        vec![ApprovalPolicy {
-            min_approvals: 2,
-            ..policy(&["send_money"], true)
-        }],
+        (vec![], vec![]),
+        (vec![], vec![confirm.clone()]),
+        (vec![policy(&["send_money"], true)], vec![]),
+        (vec![policy(&["send_money"], true)], vec![confirm.clone()]),
+        (vec![policy(&["send_*"], false)], vec![confirm]),
+        (
+            vec![ApprovalPolicy {
+                min_approvals: 2,
+                ..policy(&["send_money"], true)
+            }],
+            vec![],
+        ),
     ];
     let allowlists = [
         None,
@@ -288,7 +311,7 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
     let mut seen = BTreeSet::new();
     for roles in &role_maps {
         for default in DEFAULTS {
-            for approval in &approvals {
+            for (approval, confirm) in &approvals {
                 for allowlist in &allowlists {
                     for public in if roles.is_none() {
                         &lists[..]
@@ -300,6 +323,7 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
                             public: patterns(public),
                             roles: roles.clone(),
                             approval: approval.clone(),
+                            confirm: confirm.clone(),
                             deny: Vec::new(),
                             limits: Vec::new(),
                         };
@@ -323,7 +347,7 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
             }
         }
     }
-    assert_eq!(seen.len(), 3, "the small world meets every verdict");
+    assert_eq!(seen.len(), 4, "the small world meets every verdict");
 }
 
 fn pattern() -> impl Strategy<Value = String> {
@@ -334,8 +358,13 @@ fn access() -> impl Strategy<Value = ToolAccess> {
     let list = || prop::collection::vec(pattern().prop_map(ToolPattern), 0..4);
     let roles = prop::option::of(prop::collection::btree_map("[rst]", list(), 0..3));
     let approval = prop::collection::vec((list(), "[rst]", any::<bool>(), 1..3u32), 0..3);
-    (prop::sample::select(&DEFAULTS[..]), list(), roles, approval).prop_map(
-        |(default, public, roles, approval)| {
+    let confirm = prop::collection::vec(list(), 0..2);
+    let default = prop::sample::select(&DEFAULTS[..]);
+    (default, list(), roles, approval, confirm).prop_map(
+        |(default, public, roles, approval, confirm)| {
+            let confirm = confirm
+                .into_iter()
+                .map(|tools| ApprovalPolicy::confirmation(tools, None, 60));
             let approval =
                 approval
                     .into_iter()
@@ -354,6 +383,7 @@ fn access() -> impl Strategy<Value = ToolAccess> {
                 public,
                 roles,
                 approval: approval.collect(),
+                confirm: confirm.collect(),
                 deny: Vec::new(),
                 limits: Vec::new(),
             }

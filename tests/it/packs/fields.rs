@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use domain::{
     pack::{Pack, Provider},
-    policy::{ApprovalPolicy, DefaultAccess, ToolPattern},
+    policy::{ApprovalPolicy, Condition, DefaultAccess, ToolPattern},
     secret::Secret,
     server::{
         AccessMode, Choice, Endpoint, FieldKind, Remote, ServerSpec, Timeouts, UserField,
@@ -455,6 +455,17 @@ fn approval_policies_have_tools_approvers_and_terms() {
         self_approval: false,
     };
     assert_eq!(approval, [plain, strict]);
+}
+
+#[test]
+fn confirmations_have_tools_a_condition_and_a_time() {
+    let lines = "transport: stdio\ncommand: docs\ntoolAccess:\n  default: all\n  confirm:\n    - { tools: [a, \"b_*\"] }\n    - { tools: [c], when: args.x > 1, timeoutMinutes: 5 }";
+    let access = server(lines).tool_access.unwrap();
+    let when = Condition::parse("args.x > 1").unwrap();
+    let plain = ApprovalPolicy::confirmation(patterns(&["a", "b_*"]), None, 60);
+    let some = ApprovalPolicy::confirmation(patterns(&["c"]), Some(when), 5);
+    assert_eq!(access.confirm, [plain, some]);
+    assert_eq!(access.approval, []);
 }
 
 fn personal(fields: &str) -> ServerSpec {

@@ -20,6 +20,7 @@ use super::{
 #[derive(Clone, Debug)]
 enum Rule {
     Approval(ApprovalPolicy),
+    Confirm(ApprovalPolicy),
     Deny(DenyRule),
     Limit(Limit),
 }
@@ -32,6 +33,7 @@ fn with(rules: &[Rule]) -> ServerSpec {
     for rule in rules {
         match rule.clone() {
             Rule::Approval(policy) => access.approval.push(policy),
+            Rule::Confirm(policy) => access.confirm.push(policy),
             Rule::Deny(rule) => access.deny.push(rule),
             Rule::Limit(limit) => access.limits.push(limit),
         }
@@ -46,6 +48,11 @@ fn approval(when: Option<&str>, approvers: &[&str], votes: u32, self_approval: b
         min_approvals: votes,
         ..policy(&["send_money"], self_approval)
     })
+}
+
+fn confirm(tool: &str, when: Option<&str>) -> Rule {
+    let when = when.map(|when| Condition::parse(when).unwrap());
+    Rule::Confirm(ApprovalPolicy::confirmation(patterns(&[tool]), when, 60))
 }
 
 fn deny(tool: &str, when: Option<&str>) -> Rule {
@@ -66,7 +73,7 @@ fn limit(when: Option<&str>, then: &Rule) -> Rule {
         over: Duration::from_secs(3600),
         most: Decimal::read("10").unwrap(),
         then: match then.clone() {
-            Rule::Approval(policy) => Consequence::Approve(policy),
+            Rule::Approval(policy) | Rule::Confirm(policy) => Consequence::Approve(policy),
             Rule::Deny(rule) => Consequence::Deny(rule),
             Rule::Limit(limit) => limit.then,
         },
@@ -120,7 +127,9 @@ fn oracle(rules: &[Rule], who: &EffectiveAccess, amount: Option<i64>, full: bool
     let mut of_call = Vec::new();
     for rule in rules {
         match rule {
-            Rule::Approval(policy) if applies(policy.when.as_ref(), amount) => {
+            Rule::Approval(policy) | Rule::Confirm(policy)
+                if applies(policy.when.as_ref(), amount) =>
+            {
                 of_call.push(rule.clone());
             }
             Rule::Deny(denial) if applies(denial.when.as_ref(), amount) => {
@@ -142,14 +151,16 @@ fn oracle(rules: &[Rule], who: &EffectiveAccess, amount: Option<i64>, full: bool
     }
     let rank = |rule: &Rule| match rule {
         Rule::Limit(_) => (0, 0, false, 0),
-        Rule::Deny(_) => (2, 0, false, 0),
+        Rule::Deny(_) => (3, 0, false, 0),
+        // Whoever asks, and whatever their roles are.
+        Rule::Confirm(_) => (1, 0, false, 0),
         Rule::Approval(policy) => {
             let holds = policy.approvers.iter().any(|role| who.roles.contains(role));
             let consents =
                 policy.self_approval && policy.min_approvals == 1 && (holds || who.admin);
             let few = 9 - policy.approvers.len();
             (
-                i32::from(!consents),
+                if consents { 0 } else { 2 },
                 policy.min_approvals,
                 !policy.self_approval,
                 few,
@@ -175,6 +186,8 @@ fn all_rules() -> Vec<Rule> {
         approval(Some(large), &["cfo", "employee"], 2, true),
         approval(Some(small), &["employee"], 1, true),
         approval(Some(given), &["cfo"], 1, false),
+        confirm("send_*", None),
+        confirm("send_money", Some(large)),
         deny("send_money", Some(large)),
         deny("send_*", Some(given)),
         limit(Some(given), &approval(None, &["boss"], 1, false)),
@@ -210,7 +223,10 @@ fn of_every_set_of_rules_the_strictest_decides() {
                     let decision = decide_on(&spec, &effective, &arguments, full);
                     let wanted = oracle(&chosen, &effective, amount, full);
                     let is_it = match (&decision, &wanted) {
-                        (Decision::Approve(is), Some(Rule::Approval(wanted))) => *is == wanted,
+                        (
+                            Decision::Approve(is),
+                            Some(Rule::Approval(wanted) | Rule::Confirm(wanted)),
+                        ) => *is == wanted,
                         (Decision::Allow(_), None) | (Decision::Refuse(_), Some(Rule::Deny(_))) => {
                             true
                         }
@@ -229,14 +245,15 @@ fn of_every_set_of_rules_the_strictest_decides() {
             }
         }
     }
-    assert_eq!(seen.len(), 3);
+    assert_eq!(seen.len(), 4);
 }
 
 fn strictness(decision: &Decision<'_>) -> u8 {
     match decision {
         Decision::Allow(_) => 0,
-        Decision::Approve(_) => 1,
-        Decision::Refuse(_) | Decision::Deny(_) => 2,
+        Decision::Approve(policy) if policy.is_confirmation() => 1,
+        Decision::Approve(_) => 2,
+        Decision::Refuse(_) | Decision::Deny(_) => 3,
     }
 }
 
@@ -251,14 +268,14 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         roles,
         1..3u32,
         any::<bool>(),
-        any::<bool>(),
+        0..3u8,
         any::<bool>(),
     )
-        .prop_map(|(name, when, roles, votes, own, denies, limits)| {
-            let mut rule = if denies {
-                deny(name, when)
-            } else {
-                approval(when, &roles, votes, own)
+        .prop_map(|(name, when, roles, votes, own, kind, limits)| {
+            let mut rule = match kind {
+                0 => deny(name, when),
+                1 => return confirm(name, when),
+                _ => approval(when, &roles, votes, own),
             };
             if let Rule::Approval(policy) = &mut rule {
                 policy.tools = patterns(&[name]);
@@ -316,6 +333,10 @@ fn a_rule_about_some_calls_leaves_the_tool_listed_and_one_about_all_does_not() {
         Offer::Deny(Denial::DeniedByRule)
     );
     assert!(!is_offered(&all, &who(&[], true), "send_money"));
+    let confirmed = with(&[confirm("send_money", Some("args.amount > 2"))]);
+    let offered = offer(&confirmed, &who(&[], true), "send_money");
+    assert!(matches!(offered, Offer::Approve { always: false, .. }));
+    assert!(offered.needs_confirmation() && offered.approvers().is_none());
     let may = with(&[approval(Some("args.amount > 2"), &["cfo"], 1, false)]);
     assert!(matches!(
         offer(&may, &anybody, "send_money"),
@@ -333,6 +354,13 @@ fn a_tool_that_can_be_taken_for_a_denied_one_is_denied() {
         approval(Some("args.amount > 2"), &["cfo"], 1, true),
     ]);
     assert!(!is_offered(&spec, &who(&[], true), "send_money"));
+}
+
+#[test]
+fn a_tool_that_can_be_taken_for_a_confirmed_one_is_confirmed() {
+    let spec = with(&[confirm("sendmoney", None)]);
+    let decision = decide_on(&spec, &who(&[], true), "{}", false);
+    assert!(matches!(decision, Decision::Approve(policy) if policy.is_confirmation()));
 }
 
 /// What is added up, and what is too much because nobody can add it up.

@@ -103,6 +103,7 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
         progress: mcp::progress_channel().0,
         cancel: CancellationToken::default(),
         elicitation: None,
+        shows_requests: false,
     };
     gate::call(world.app(), call).await
 }

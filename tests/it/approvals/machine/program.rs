@@ -219,6 +219,7 @@ impl RealRequests {
             run: Some(RunId(self.tenant.0)),
             call_id: "call",
             origin: Origin::Chat,
+            is_shown: false,
         };
         match approvals::request(&self.app, asked).await {
             Ok(Requested {

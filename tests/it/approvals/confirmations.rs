@@ -1,0 +1,346 @@
+//! Calls that their own user confirms: "really?", with the exact arguments. Nobody else is asked, and nobody else may
+//! answer.
+
+use super::*;
+use crate::support::{client::plain, has::Has};
+
+/// Transfers of ten and more are confirmed by whoever makes them.
+fn ask_the_user(setup: &mut Setup) {
+    ask_for_consent(setup);
+    setup.change_server(json!({ "toolAccess": {
+        "approval": null,
+        "confirm": [{ "tools": ["send_money"], "when": "double(args.amount) >= 10.0" }],
+    } }));
+}
+
+async fn confirming() -> World {
+    let world = World::shared_with("confirmations", ask_the_user).await;
+    world.tools_ready().await;
+    world.model.on(teller);
+    world
+}
+
+/// The answer to a line of a conversation.
+async fn said_in(client: &Client, conversation: &str, line: &str) -> String {
+    client.say_and_wait(conversation, line).await;
+    plain(client.messages(conversation).await.last().unwrap())
+}
+
+fn says(text: &str, words: &str) {
+    assert!(text.contains(words), "{words:?} is not in {text:?}");
+}
+
+#[tokio::test]
+async fn the_user_alone_is_asked_with_the_exact_arguments() {
+    let world = confirming().await;
+    let staff = Staff::of(&world).await;
+    let (conversation, request) = asked(&staff.ann, "10.00").await;
+    request.has(json!({ "kind": "confirmation", "state": "pending", "own": true, "decidable": true, "approvers": [] }));
+    let note = &notes(&staff.ann, &conversation).await[0];
+    note.has(json!({ "kind": "confirmation", "arguments": payment("10.00") }));
+    note["text"].says(&format!("/confirm {}", code(&request)));
+    note["text"].says(r#""amount":"10.00""#);
+    let heard = world.model.last_request().to_string();
+    assert!(
+        heard.contains("waiting for the user to confirm it"),
+        "{heard}"
+    );
+    assert!(heard.contains("only the user can"), "{heard}");
+    let decision_path = format!("{}/decision", path(&request));
+    let others = [
+        world.user("bob", &["finance-manager", "cfo"]).await,
+        // One of `adminUsers`, and one who may manage the tenant.
+        world.user("alice", &["employee"]).await,
+        world.admin().await,
+        world.stranger_with("ann", &["employee"]).await,
+    ];
+    for other in &others {
+        let waiting = other.get("/v1/approvals").await.expect(200);
+        assert_eq!(waiting["items"], json!([]));
+        assert_eq!(other.get(&path(&request)).await.status, 404);
+        for choice in ["approve", "reject"] {
+            let decided = other.post(&decision_path, decision(&request, choice)).await;
+            assert_eq!(decided.status, 404);
+        }
+        for line in ["/confirm", "/approve", "/decline", "/reject"] {
+            let line = format!("{line} {}", code(&request));
+            says(&other.ask("bank", &line).await, "There is no request");
+        }
+    }
+    let other_hash = json!({ "decision": "approve", "args_sha256": "ab".repeat(32) });
+    staff.ann.post(&decision_path, other_hash).await.expect(409);
+    assert_eq!(state(&staff.ann, &request).await, "pending");
+    assert_eq!(world.bank.executions("send_money"), 0);
+
+    approve(&staff.ann, &request).await.expect(200);
+    let done = becomes(&staff.ann, &request, "succeeded").await;
+    done["text"].says("was confirmed and carried out");
+    // The same again changes nothing, and something else comes too late.
+    approve(&staff.ann, &request).await.expect(200);
+    let late = staff
+        .ann
+        .post(&decision_path, decision(&request, "reject"))
+        .await;
+    late.expect(409)["detail"].says("you confirmed");
+    assert!(told(&world).await.contains("\"state\":\"succeeded\""));
+    assert_eq!(world.bank.executions("send_money"), 1);
+    let lines = trail(&world).await;
+    let detail = format!("confirmation {}", code(&request));
+    assert!(
+        lines
+            .iter()
+            .all(|(_, actor, _, said)| actor == "ann" && *said == Some(detail.clone())),
+        "{lines:?}"
+    );
+    let actions: Vec<_> = lines.iter().map(|(action, ..)| action.as_str()).collect();
+    assert_eq!(
+        actions,
+        [
+            "approval.requested",
+            "approval.approved",
+            "approval.executing",
+            "approval.executed"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn what_is_declined_or_not_confirmed_in_time_is_not_made() {
+    let world = confirming().await;
+    let staff = Staff::of(&world).await;
+    // A call for which the rule does not hold asks nobody.
+    staff.ann.ask("bank", "pay 9.99").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+    let (_, declined) = asked(&staff.ann, "10.00").await;
+    let path_of = |request: &Value| format!("{}/decision", path(request));
+    staff
+        .ann
+        .post(&path_of(&declined), decision(&declined, "reject"))
+        .await
+        .expect(200);
+    let view = becomes(&staff.ann, &declined, "rejected").await;
+    view["text"].says("was declined");
+    assert!(told(&world).await.contains("\"state\":\"rejected\""));
+    let (_, late) = asked(&staff.ann, "11.00").await;
+    change_row(&world, &late, "expires_at = now() - interval '1 second'").await;
+    approve(&staff.ann, &late).await.expect(409)["detail"].says("expired");
+    becomes(&staff.ann, &late, "expired").await;
+    // Who may not make the call any more has nothing to confirm.
+    let (_, lost) = asked(&staff.ann, "12.00").await;
+    world.user("ann", &[]).await.get("/v1/me").await.expect(200);
+    becomes(&staff.ann, &lost, "revoked").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_command_confirms_once_and_in_the_conversation_that_asks() {
+    let world = confirming().await;
+    let staff = Staff::of(&world).await;
+    let (conversation, request) = asked(&staff.ann, "10.00").await;
+    let confirm = format!("/confirm {}", code(&request));
+    // What the model writes is no command of its user's.
+    world.model.reply(text(&confirm));
+    staff.ann.say_and_wait(&conversation, "and now?").await;
+    assert_eq!(state(&staff.ann, &request).await, "pending");
+    see().await;
+    for line in [&confirm, &format!("/approve {}", code(&request))] {
+        let elsewhere = staff.ann.ask("bank", line).await;
+        says(&elsewhere, "asked in another conversation");
+    }
+    let other = staff.ann.open("bank").await;
+    let shown = said_in(
+        &staff.ann,
+        &other,
+        &format!("/approvals {}", code(&request)),
+    )
+    .await;
+    assert!(!shown.contains("Confirm "), "{shown}");
+    says(
+        &said_in(&staff.ann, &conversation, "/confirm").await,
+        "and the code of a request",
+    );
+    assert_eq!(state(&staff.ann, &request).await, "pending");
+    let listed = said_in(&staff.ann, &conversation, "/approvals").await;
+    for part in [
+        "Your own requests",
+        r#""amount":"10.00""#,
+        "/decline",
+        "Confirm ",
+    ] {
+        says(&listed, part);
+    }
+    see().await;
+    // The answer tells what the server said.
+    let done = said_in(&staff.ann, &conversation, &confirm).await;
+    says(&done, "bank send_money:");
+    assert_eq!(state(&staff.ann, &request).await, "succeeded");
+    said_in(&staff.ann, &conversation, &confirm).await;
+    let declined = said_in(
+        &staff.ann,
+        &conversation,
+        &format!("/decline {}", code(&request)),
+    )
+    .await;
+    says(&declined, "was confirmed and carried out");
+    assert_eq!(world.bank.executions("send_money"), 1);
+
+    let (conversation, request) = asked(&staff.ann, "10.00").await;
+    see().await;
+    let line = format!("/decline {} not this week", code(&request));
+    says(
+        &said_in(&staff.ann, &conversation, &line).await,
+        "was declined",
+    );
+    let view = becomes(&staff.ann, &request, "rejected").await;
+    assert_eq!(view["reason"], "not this week");
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_command_that_comes_before_its_user_can_have_seen_the_question_confirms_nothing() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let (conversation, request) = asked(&ann, "10.00").await;
+    let forget = "delete from shown_requests";
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    sqlx::query(forget).execute(&mut tenant).await.unwrap();
+    let confirm = format!("/confirm {}", code(&request));
+    let shown = said_in(&ann, &conversation, &confirm).await;
+    says(&shown, "Nothing is decided yet");
+    says(&shown, r#""amount":"10.00""#);
+    assert_eq!(state(&ann, &request).await, "pending");
+    // The model asks for the same again: the user is asked again, about the same request.
+    ann.say_and_wait(&conversation, "pay 10.00").await;
+    let asked = notes(&ann, &conversation).await;
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0]["id"], asked[1]["id"]);
+    see().await;
+    says(
+        &said_in(&ann, &conversation, &confirm).await,
+        "bank send_money:",
+    );
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn an_openai_client_confirms_by_a_message_and_a_repetition_calls_nothing() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let mut chat = Vec::new();
+    let question = say(&ann, &mut chat, "pay 10.00").await;
+    let mine = ann.get("/v1/approvals?role=requester").await.expect(200);
+    let request = &mine["items"][0];
+    says(&question, &format!("/confirm {}", code(request)));
+    says(&question, r#""amount":"10.00""#);
+    see().await;
+    let said = say(&ann, &mut chat, &format!("/confirm {}", code(request))).await;
+    says(&said, "was confirmed and carried out");
+    says(&said, "bank send_money:");
+    chat.pop();
+    let again = json!({ "model": "bank", "messages": chat });
+    for _ in 0..2 {
+        ann.post("/v1/chat/completions", again.clone())
+            .await
+            .expect(200);
+    }
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn what_one_replica_asks_is_confirmed_at_another_and_outlives_the_one_that_confirmed_it() {
+    let world = world_with(ask_the_user).await;
+    let replica = world.replica().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let (_, request) = asked(&ann, "10.00").await;
+    approve(&ann.at(&replica.url), &request).await.expect(200);
+    becomes(&ann, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+    // As if the process had died between the confirmation and the call.
+    let (_, request) = asked(&ann, "11.00").await;
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    let vote = "insert into approval_votes (tenant_id, id, approval_id, approver, choice)
+                select tenant_id, gen_random_uuid(), id, 'ann', 'approve' from approvals where state = 'pending'";
+    sqlx::query(vote).execute(&mut tenant).await.unwrap();
+    let confirmed =
+        "state = 'approved', decided_by = 'ann', lapses_at = clock_timestamp() + interval '1 hour'";
+    change_row(&world, &request, confirmed).await;
+    becomes(&ann, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 2);
+    // A vote of somebody else is none.
+    let (_, request) = asked(&ann, "12.00").await;
+    sqlx::query(sqlx::AssertSqlSafe(vote.replace("'ann'", "'bob'")))
+        .execute(&mut tenant)
+        .await
+        .unwrap();
+    change_row(&world, &request, confirmed).await;
+    becomes(&ann, &request, "revoked").await;
+    assert_eq!(world.bank.executions("send_money"), 2);
+}
+
+#[tokio::test]
+async fn who_needs_others_confirms_nothing_and_who_approves_alone_confirms() {
+    let world = world_with(|setup| {
+        setup.change_server(json!({ "toolAccess": {
+            "approval": [{ "tools": ["send_money"], "approvers": ["cfo"] }],
+            "confirm": [{ "tools": ["send_money"] }],
+        } }));
+    })
+    .await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    request.has(json!({ "kind": "approval", "approvers": ["cfo"], "decidable": false }));
+    assert_eq!(approve(&staff.ann, &request).await.status, 403);
+    let code = code(&request);
+    says(
+        &staff.carl.ask("bank", &format!("/confirm {code}")).await,
+        "is for cfo to decide",
+    );
+    approve(&staff.carl, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    let (_, own) = asked(&staff.carl, "11.00").await;
+    own.has(json!({ "kind": "confirmation", "decidable": true }));
+    approve(&staff.carl, &own).await.expect(200);
+    becomes(&staff.carl, &own, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 2);
+    let tools = staff.carl.get("/v1/agents/bank/tools").await.expect(200);
+    let tools = tools["items"][0]["tools"].as_array().unwrap();
+    let send = tools
+        .iter()
+        .find(|tool| tool["tool"] == "send_money")
+        .unwrap();
+    send.has(json!({ "needs_confirmation": true }));
+    // A rule that needs others by now is not satisfied by a confirmation.
+    let (_, own) = asked(&staff.carl, "12.00").await;
+    world.change_server(policy(json!({ "approvers": ["finance-manager"] })));
+    world.app().packs.reload();
+    let refused = approve(&staff.carl, &own).await;
+    refused.expect(409)["detail"].says("who has to approve it has changed");
+    assert_eq!(world.bank.executions("send_money"), 2);
+}
+
+#[tokio::test]
+async fn a_guest_confirms_too_and_webhooks_hear_of_no_confirmation() {
+    let world = world_with(|setup| {
+        ask_the_user(setup);
+        setup.change_server(json!({ "toolAccess": { "roles": { "guest": ["send_money"] } } }));
+    })
+    .await;
+    let hook = json!({ "url": "https://hooks.example.org/x", "events": ["*"] });
+    world
+        .admin()
+        .await
+        .post("/v1/admin/webhooks", hook)
+        .await
+        .expect(201);
+    let guest = world.guest().await;
+    let (_, request) = asked(&guest, "10.00").await;
+    approve(&guest, &request).await.expect(200);
+    becomes(&guest, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+    let told: i64 =
+        sqlx::query_scalar("select count(*) from webhook_deliveries where event like 'approval.%'")
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+    assert_eq!(told, 0);
+}
