@@ -44,6 +44,21 @@ fn with_approval(setup: &mut Setup) {
     } }));
 }
 
+/// Employees confirm the transfers that they make.
+async fn confirming() -> World {
+    let world = World::shared_with("confirming streams", |setup| {
+        setup.change_server(json!({ "toolAccess": {
+            "roles": { "employee": ["get_exchange_rate", "get_balances", "send_money"] },
+            "approval": null,
+            "confirm": [{ "tools": ["send_money"] }],
+        } }));
+    })
+    .await;
+    world.tools_ready().await;
+    world.model.on(teller);
+    world
+}
+
 async fn world() -> World {
     let world = World::shared_with("streams", with_approval).await;
     world.tools_ready().await;

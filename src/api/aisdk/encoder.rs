@@ -147,7 +147,8 @@ impl Encoder {
             }
             Piece::Result(result) => {
                 let mut chunks = self.close();
-                self.is_step_over = true;
+                // The client looks for the user's answers in its last step only.
+                self.is_step_over = self.confirmations.is_empty();
                 let asked = result.1.approval.and_then(|id| self.confirmations.get(&id));
                 chunks.push(output(result.1, asked));
                 chunks

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{code, get, message, rpc, task, words};
 use crate::{
@@ -9,6 +10,7 @@ use crate::{
         has::Has,
         model::{calls, error, said, text},
         wait::eventually,
+        world::World,
     },
 };
 
@@ -283,4 +285,44 @@ async fn a_task_takes_no_second_message() {
         "the context is not that task's"
     );
     assert_eq!(fixture.searched().len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_asks_its_user_takes_the_answer() {
+    let world = World::with(|setup| {
+        setup.change_pack(json!({ "skills": [{ "id": "pay", "mcpBinding": { "server": "bank", "tools": ["send_money"] } }] }));
+        setup.change_server(json!({ "toolAccess": {
+            "roles": { "employee": ["send_money"] },
+            "approval": null,
+            "confirm": [{ "tools": ["send_money"] }],
+        } }));
+    })
+    .await;
+    world.tools_ready().await;
+    let (ann, bob) = (
+        world.user("ann", &["employee"]).await,
+        world.user("bob", &["employee"]).await,
+    );
+    let answer = |task: &Value, text: &str| {
+        json!({ "message": { "messageId": Uuid::new_v4(), "role": "ROLE_USER", "taskId": task["id"],
+                             "contextId": task["contextId"], "parts": words(text) } })
+    };
+    for (word, state) in [("/confirm", "TASK_STATE_COMPLETED"), ("/decline", "TASK_STATE_REJECTED")] {
+        let asked = waiting(&ann).await;
+        assert_eq!(asked["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
+        let told = &asked["status"]["message"]["parts"][0]["text"];
+        told.says(r#""amount":"12.50""#);
+        let line = format!("{word} {}", asked["metadata"]["approval"]["code"].as_str().unwrap());
+        told.says(&line);
+        for refused in [answer(&asked, "yes, please"), answer(&asked, "/confirm ZZZZ")] {
+            assert_eq!(code(&ann, "/bank", "SendMessage", refused).await, -32602);
+        }
+        assert_ne!(code(&bob, "/bank", "SendMessage", answer(&asked, &line)).await, 0);
+        assert_eq!(get(&ann, &asked).await["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+        let ended = task(&ann, answer(&asked, &line)).await;
+        assert_eq!(ended["status"]["state"], state, "{ended}");
+        // The same answer again is the same task.
+        assert_eq!(task(&ann, answer(&asked, &line)).await["status"]["state"], state);
+        assert_eq!(world.bank.executions("send_money"), 1);
+    }
 }

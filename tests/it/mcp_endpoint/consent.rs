@@ -163,3 +163,80 @@ async fn an_outcome_outlives_a_restart() {
     .await;
     assert_eq!(world.bank.executions("send_money"), 1);
 }
+
+const CONFIRM: &str = "{
+  default: none,
+  roles: { employee: [get_exchange_rate, send_money] },
+  confirm: [{ tools: [send_money] }],
+}";
+
+async fn confirming() -> World {
+    let world = World::with(|setup| setup.packs[0] = bank::pack("bank", CONFIRM)).await;
+    world.tools_ready().await;
+    world
+}
+
+#[tokio::test]
+async fn a_client_that_can_ask_puts_the_question_to_its_user_and_brings_the_answer() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let asks = json!({ "elicitation": {} });
+    let send = async |amount: &str, answer: Value| {
+        let mut params = json!({ "name": "bank__send_money", "arguments": payment(amount) });
+        if let (Some(params), Value::Object(answer)) = (params.as_object_mut(), answer) {
+            params.extend(answer);
+        }
+        let made = modern_with(&ann, "tools/call", params, asks.clone()).await;
+        made.expect(200)["result"].clone()
+    };
+    let answer = |action: &str, state: &Value| {
+        json!({ "inputResponses": { "confirm": { "action": action, "content": {} } }, "requestState": state })
+    };
+    let asked = send("7", Value::Null).await;
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let question = &asked["inputRequests"]["confirm"];
+    assert_eq!(question["method"], "elicitation/create");
+    let words = question["params"]["message"].as_str().unwrap();
+    assert!(words.contains(r#""amount":"7""#), "{words}");
+    assert_eq!(world.bank.executions("send_money"), 0);
+    // An answer is about the arguments that were shown, and about no others.
+    let other = send("8", answer("accept", &asked["requestState"])).await;
+    assert_eq!(about(&json!({ "result": other }))["state"], "pending", "{other}");
+    // Who closes the question has not answered.
+    let closed = send("7", answer("cancel", &asked["requestState"])).await;
+    assert_eq!(closed["resultType"], "input_required", "{closed}");
+    let done = send("7", answer("accept", &asked["requestState"])).await;
+    assert_eq!(done["isError"], false, "{done}");
+    assert!(done["structuredContent"].is_object(), "{done}");
+    let repeated = send("7", answer("accept", &asked["requestState"])).await;
+    assert_eq!(repeated["structuredContent"], done["structuredContent"]);
+    assert_eq!(world.bank.executions("send_money"), 1);
+    let asked = send("9", Value::Null).await;
+    let declined = send("9", answer("decline", &asked["requestState"])).await;
+    assert_eq!(about(&json!({ "result": declined }))["state"], "rejected", "{declined}");
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_cannot_ask_is_told_how_its_user_confirms() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let first = call(&ann, "bank__send_money", payment("7")).await;
+    assert_eq!(about(&first)["kind"], "confirmation", "{first}");
+    let text = first["result"]["content"][0]["text"].as_str().unwrap();
+    let code = about(&first)["code"].as_str().unwrap();
+    assert!(text.contains(&format!("/confirm {code}")), "{text}");
+    assert!(text.contains(about(&first)["link"].as_str().unwrap()), "{text}");
+    let path = format!("/v1/approvals/{}", about(&first)["id"].as_str().unwrap());
+    let view = ann.get(&path).await.expect(200);
+    let body = json!({ "decision": "approve", "args_sha256": view["args_sha256"] });
+    ann.post(&format!("{path}/decision"), body).await.expect(200);
+    let mut last = Value::Null;
+    eventually(async || {
+        last = call(&ann, "bank__send_money", payment("7")).await;
+        about(&last).is_null()
+    })
+    .await;
+    assert_eq!(last["result"]["isError"], false, "{last}");
+    assert_eq!(world.bank.executions("send_money"), 1);
+}

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{approve, post, rest, world};
+use super::{approve, confirming, post, rest, world};
 use crate::support::{
     bank::pair,
     client::Client,
@@ -156,6 +156,49 @@ async fn a_run_that_only_answers_interrupts_tells_what_happened() {
         "it is told once"
     );
     assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn an_interrupt_that_asks_the_user_is_answered_by_the_next_run() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let thread = |thread: &str, run: &str, messages: Vec<Value>| {
+        let mut body = input(run, messages);
+        body["threadId"] = json!(thread);
+        body
+    };
+    for (name, approved, state) in [("yes", true, "succeeded"), ("no", false, "rejected")] {
+        let asked = thread(name, "run-1", vec![user("pay 5.00")]);
+        let first = rest(post(&ann, PATH, &asked).await).await;
+        let interrupt = first.last().unwrap()["outcome"]["interrupts"][0].clone();
+        interrupt.has(json!({ "reason": "confirmation", "responseSchema": { "required": ["approved"] } }));
+        interrupt["message"].says(r#""amount":"5.00""#);
+        let mut shown = vec![user("pay 5.00")];
+        shown.extend(said(&first));
+        let entry = |payload: Value| {
+            json!([{ "interruptId": interrupt["id"], "status": "resolved", "payload": payload }])
+        };
+        // Another thread does not answer it, and an answer without a word leaves it open.
+        let other = thread("other", "run-o", vec![user("hi")]);
+        rest(post(&ann, PATH, &other).await).await;
+        let mut stray = thread("other", "run-s", vec![user("hi")]);
+        stray["resume"] = entry(json!({ "approved": true }));
+        assert_eq!(ann.post(PATH, stray).await.status, 404);
+        let mut open = thread(name, "run-2", shown.clone());
+        open["resume"] = entry(Value::Null);
+        let waiting = rest(post(&ann, PATH, &open).await).await;
+        let again = &waiting.last().unwrap()["outcome"]["interrupts"][0];
+        assert_eq!(again["id"], interrupt["id"]);
+        again["message"].says(r#""amount":"5.00""#);
+        let mut answer = thread(name, "run-3", shown.clone());
+        answer["resume"] = entry(json!({ "approved": approved }));
+        let told = rest(post(&ann, PATH, &answer).await).await;
+        let note = told.iter().find(|event| event["name"] == "approval").unwrap();
+        assert_eq!(note["value"]["state"], state);
+        assert!(deltas(&told).ends_with("So it ended."), "{}", deltas(&told));
+        assert_eq!(told.last().unwrap()["outcome"]["type"], "success");
+        assert_eq!(world.bank.executions("send_money"), 1);
+    }
 }
 
 /// Waits until the outcome was told in the conversation.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{approve, post, rest, world};
+use super::{approve, confirming, post, rest, world};
 use crate::support::{
     bank::pair,
     client::Events,
@@ -343,4 +343,22 @@ async fn every_refusal_names_the_field() {
         crate::support::model::said(&asked, "Look:\n[image: image/png, 3 kB; not shown to you]"),
         "{asked}"
     );
+}
+
+#[tokio::test]
+async fn the_official_client_confirms_and_declines_calls() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let seen = node::run(include_str!("confirm.mjs"), &world.url, &ann).await;
+    for (chat, state, word) in [("yes", "output-available", "confirmed"), ("no", "output-denied", "declined")] {
+        let seen = &seen[chat];
+        assert_eq!(seen["asked"], json!(["approval-requested", null]), "{seen}");
+        seen["reason"].says(r#""amount":"5.00""#);
+        assert_eq!(seen["tools"], json!([state]), "{seen}");
+        seen["text"].says(word);
+        seen["text"].says("So it ended.");
+        assert_eq!(seen["messages"], 2, "the answer goes on in the same message: {seen}");
+        seen["next"].says("Hello");
+    }
+    assert_eq!(world.bank.executions("send_money"), 1);
 }

@@ -1,21 +1,17 @@
 /** A request for consent: who asks for what, with exactly the arguments that run. */
-import { Button, Code, Flex, Heading, Text } from '@radix-ui/themes';
+import { Code, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
-import { Check, X } from 'lucide-react';
-import { useState } from 'react';
-import { api, read, type Schemas } from '../api/client';
-import { get, invalidate } from '../api/queries';
+import type { Schemas } from '../api/client';
+import { get } from '../api/queries';
 import { type Called, CallSentence, sentenceOf } from '../parts/CallSentence';
-import { TextEntry } from '../parts/Field';
 import { PageLink } from '../parts/PageLink';
 import { Panel } from '../parts/Panel';
-import { Facts, Failure, Moment, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
-import { useAction } from '../parts/useAction';
+import { Facts, Failure, Moment, TimeLeft, Values } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { toChat } from '../links';
-import { type Approval, keepApproval, useApproval } from './news';
+import { Decision } from './Decision';
+import { type Approval, useApproval } from './news';
 import { Outcome, State, TakeBack } from './Outcome';
-import { useSettled } from './settled';
 
 /**
  * In the queue. Heading and sentence are ours: nothing that the server says of itself stands in them. Every argument is
@@ -31,7 +27,7 @@ export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | u
       <article aria-label={`${view.code}: ${view.server} ${view.tool}`}>
         <header>
           <Heading as="h3" size="5" className="call"><CallSentence {...(view as Called)} /></Heading>
-          <State state={view.state} />
+          <State {...view} />
           {view.state === 'pending' && <TimeLeft until={view.expires_at} />}
         </header>
         <p>{say(view.own ? 'approval.asks.own' : 'approval.asks', { name: view.requester.name, tool: view.tool, server: view.server, code: view.code, agent: view.agent })}</p>
@@ -42,7 +38,7 @@ export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | u
         <Details view={view} />
         <Outcome view={view} />
         {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}
-        {view.own && view.state === 'pending' && <TakeBack view={view} />}
+        {view.own && view.state === 'pending' && !(view.kind === 'confirmation' && view.decidable) && <TakeBack view={view} />}
       </article>
     </Panel>
   );
@@ -64,7 +60,7 @@ function Details({ view }: { view: Approval }) {
       <Facts>{[
         [say('approval.asker'), <span>{view.requester.name} <Code variant="ghost">{view.requester.user}</Code></span>],
         [say('approval.agent'), view.agent],
-        [say('approval.approvers'), <>{either(view.approvers)}{view.min_approvals > 1 && ` (${view.votes.filter((vote) => vote.counts !== false).length}/${view.min_approvals})`}</>],
+        [say('approval.approvers'), view.kind === 'confirmation' ? view.requester.name : <>{either(view.approvers)}{view.min_approvals > 1 && ` (${view.votes.filter((vote) => vote.counts !== false).length}/${view.min_approvals})`}</>],
         [say('approval.created'), <Moment at={view.created_at} />],
         [say('approval.expires'), <Moment at={view.expires_at} />],
         ['SHA-256', <Code variant="ghost">{view.args_sha256}</Code>],
@@ -84,34 +80,5 @@ function ServerWords({ says }: { says: Schemas['ServerSays'] }) {
       <figcaption>{say('approval.untrusted')}</figcaption>
       {words.map((text, at) => <blockquote key={at}>{text}</blockquote>)}
     </figure>
-  );
-}
-
-function Decision({ view }: { view: Approval }) {
-  const { say } = useTexts();
-  const [reason, setReason] = useState('');
-  const { isBusy, error, run } = useAction();
-  const isOver = useSecondsLeft(view.expires_at) <= 0;
-  const { ref, isSettled, guard } = useSettled<HTMLDivElement>();
-  const button = { type: 'button', disabled: isBusy || isOver, 'aria-disabled': !isSettled || undefined } as const;
-  const decide = (decision: 'approve' | 'reject') => run(async () => {
-    const body = { decision, id: view.id, args_sha256: view.args_sha256, reason: reason.trim() || null };
-    try {
-      await keepApproval(await read(api.POST('/v1/approvals/{id}/decision', { params: { path: { id: view.id } }, body })));
-    } catch (failure) {
-      // Somebody else may have been faster: show how it stands.
-      void invalidate('/v1/approvals/{id}', { path: { id: view.id } });
-      throw failure;
-    }
-  });
-  return (
-    <form className="decision" onSubmit={(event) => event.preventDefault()}>
-      <TextEntry label={`${say('approval.reason')} ${say('optional')}`} value={reason} maxLength={1000} onChange={setReason} />
-      <Flex gap="2" wrap="wrap" ref={ref} {...guard}>
-        <Button {...button} onClick={() => void decide('approve')}><Check size={16} /> {say('approve')}</Button>
-        <Button {...button} variant="soft" color="red" onClick={() => void decide('reject')}><X size={16} /> {say('reject')}</Button>
-      </Flex>
-      <Failure error={error} />
-    </form>
   );
 }

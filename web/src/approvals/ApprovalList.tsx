@@ -110,7 +110,7 @@ function Row({ view }: { view: Approval }) {
       <details className="row" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
         <summary ref={ref}>
           <Code>{view.code}</Code> <span className="grow">{view.requester.name}: <span className="call"><CallSentence {...(data as Called)} hasFirst /></span></span>
-          <State state={view.state} /> <Text size="2" color="gray"><Moment at={view.created_at} /></Text>
+          <State {...view} /> <Text size="2" color="gray"><Moment at={view.created_at} /></Text>
         </summary>
         {isOpen && <ApprovalCard id={view.id} listed={view} />}
       </details>

@@ -8,9 +8,10 @@ import { type TextKey, useTexts } from '../texts/texts';
 import { type Approval, keepApproval } from './news';
 import { useSettled } from './settled';
 
-export function State({ state }: { state: Approval['state'] }) {
+export function State({ state, kind }: Pick<Approval, 'state' | 'kind'>) {
   const { say } = useTexts();
-  return <StateBadge state={state}>{say(`approval.${state}` satisfies TextKey)}</StateBadge>;
+  const isConfirmed = kind === 'confirmation' && (state === 'approved' || state === 'rejected');
+  return <StateBadge state={state}>{say(isConfirmed ? `confirmation.${state}` : `approval.${state}` satisfies TextKey)}</StateBadge>;
 }
 
 export function Outcome({ view }: { view: Approval }) {

@@ -41,7 +41,8 @@ export function useNews(tell: { onRequest: (view: Approval) => void; onOutcome: 
         timer = window.setTimeout(() => void invalidate('/v1/approvals'), GATHER);
         if (!isFinished(view)) {
           const isNew = !waiting.has(view.id) && performance.now() - began > BEGINNING;
-          if (isNew && view.decidable) latest.current.onRequest(view);
+          // What the user is asked about their own call stands where they made it.
+          if (isNew && view.decidable && view.kind !== 'confirmation') latest.current.onRequest(view);
           waiting.add(view.id);
         } else if (waiting.delete(view.id) && view.own) {
           latest.current.onOutcome(view);

@@ -88,7 +88,7 @@ function OwnPart({ part }: { part: Part }) {
       return <p className="said">{part.text}</p>;
     case 'approval':
       return (
-        <Told title={<><span className="grow">{withLocalTimes(withoutMark(part.text), language)}</span> <State state={part.state} /></>}>
+        <Told title={<><span className="grow">{withLocalTimes(withoutMark(part.text), language)}</span> <State {...part} /></>}>
           {part.reason && <p>{say('approval.reason')}: <q>{part.reason}</q></p>}
           {part.result && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><ResultView text={part.result} /></>}
         </Told>

@@ -4,6 +4,7 @@ import { useQuery } from '@tanstack/react-query';
 import { ChevronRight, ListChecks, Wrench } from 'lucide-react';
 import type { ReactNode } from 'react';
 import { get } from '../api/queries';
+import { Confirmation } from '../approvals/Decision';
 import { Outcome, State, TakeBack } from '../approvals/Outcome';
 import { type Approval, useApproval } from '../approvals/news';
 import { CallSentence } from '../parts/CallSentence';
@@ -68,9 +69,10 @@ function Requested({ id, ...call }: CallView & { id: string }) {
   const { say } = useTexts();
   const { data: view } = useApproval(id);
   const isOpen = !view || view.state === 'pending';
-  const standing = view && !isOpen ? <State state={view.state} /> : <StateBadge state="awaiting_approval">{say('call.awaiting_approval')}</StateBadge>;
+  const isAsked = view?.kind === 'confirmation' && isOpen;
+  const standing = view && !isOpen ? <State {...view} /> : <StateBadge state="awaiting_approval">{say(isAsked ? 'call.awaiting_confirmation' : 'call.awaiting_approval')}</StateBadge>;
   return (
-    <Frame call={call} standing={standing} exact={view?.arguments} below={view && <Waiting view={view} />}>
+    <Frame call={call} standing={standing} exact={view?.arguments} below={view && (isAsked ? <Confirmation view={view} /> : <Waiting view={view} />)}>
       {view && !isOpen && <Outcome view={view} />}
     </Frame>
   );

@@ -96,7 +96,7 @@ function ToolList({ agent, server }: { agent: string; server: string }) {
   return (
     <Facts>{(own?.tools ?? []).map((tool) => [
       <Code variant="ghost" key={tool.tool}>{tool.tool}</Code>,
-      <span key={tool.tool}>{tool.description}{tool.needs_approval_by?.length ? <> <em>{say('connection.approval', { approvers: tool.needs_approval_by.join(', ') })}</em></> : null}</span>,
+      <span key={tool.tool}>{tool.description}{tool.needs_approval_by?.length ? <> <em>{say('connection.approval', { approvers: tool.needs_approval_by.join(', ') })}</em></> : null}{tool.needs_confirmation && <> <em>{say('connection.confirmation')}</em></>}</span>,
     ])}</Facts>
   );
 }

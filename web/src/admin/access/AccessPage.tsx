@@ -11,7 +11,7 @@ import { Cell, Row, RowHead, Table } from '../Table';
 type Cell = Schemas['AccessCell'];
 type Holder = Schemas['AccessHolder'];
 
-const COLOURS = { allow: 'green', approve: 'amber', deny: 'gray' } as const;
+const COLOURS = { allow: 'green', approve: 'amber', confirm: 'amber', deny: 'gray' } as const;
 
 /** Which role may use which tool of an agent, and why. */
 export function AccessPage({ item }: { item: string }) {
@@ -59,6 +59,7 @@ function Matrix({ agent }: { agent: string }) {
 function Reason({ cell }: { cell: Cell }) {
   const { say } = useTexts();
   if (cell.decision === 'deny') return <>{say(`denial.${cell.reason}`)} <Text color="gray">({cell.remedy})</Text></>;
+  if (cell.decision === 'confirm') return <>{say('connection.confirmation')}</>;
   if (cell.decision === 'approve') return <>{say('connection.approval', { approvers: cell.approvers.join(', ') })}</>;
   return <>{say('access.allow.why')}</>;
 }

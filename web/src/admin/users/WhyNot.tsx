@@ -37,14 +37,15 @@ function Reasons({ user, agent, words }: { user: string; agent: string; words: s
   const lines = tools.data.items.flatMap(linesOf).filter(({ server, tool }) => `${server} ${tool}`.includes(words.trim()));
   return (
     <Table label={say('why')} heads={[say('audit.server'), say('audit.tool'), say('why.may'), say('why.reason')]}>
-      {lines.map(({ server, tool, denied, approvers, unlisted }) => (
+      {lines.map(({ server, tool, denied, approvers, confirms, unlisted }) => (
         <Row key={`${server} ${tool}`}>
           <Cell>{server}</Cell>
           <RowHead><Code variant="ghost">{tool}</Code></RowHead>
-          <Cell>{tool && <StateBadge state={denied ? 'deny' : approvers ? 'approve' : 'allow'}>{say(denied ? 'access.deny' : approvers ? 'access.approve' : 'access.allow')}</StateBadge>}</Cell>
+          <Cell>{tool && <StateBadge state={denied ? 'deny' : approvers || confirms ? 'approve' : 'allow'}>{say(denied ? 'access.deny' : approvers ? 'access.approve' : confirms ? 'access.confirm' : 'access.allow')}</StateBadge>}</Cell>
           <Cell>
             {denied && <>{say(`denial.${denied.reason}`)} <Text color="gray">({denied.remedy})</Text></>}
             {approvers && say('connection.approval', { approvers: approvers.join(', ') })}
+            {confirms && say('connection.confirmation')}
             {unlisted?.remedy}
           </Cell>
         </Row>
@@ -58,6 +59,7 @@ interface Line {
   tool: string;
   denied?: Schemas['DeniedTool'];
   approvers?: string[] | undefined;
+  confirms?: boolean | undefined;
   unlisted?: Schemas['Unlisted'];
 }
 
@@ -69,7 +71,7 @@ interface ServerTools {
 }
 
 function linesOf(server: ServerTools): Line[] {
-  const may = server.tools.map((tool): Line => ({ server: server.server, tool: tool.tool, approvers: tool.needs_approval_by ?? undefined }));
+  const may = server.tools.map((tool): Line => ({ server: server.server, tool: tool.tool, approvers: tool.needs_approval_by ?? undefined, confirms: tool.needs_confirmation }));
   const not = (server.denied ?? []).map((denied): Line => ({ server: server.server, tool: denied.tool, denied }));
   return [...may, ...not, ...(server.unlisted ? [{ server: server.server, tool: '', unlisted: server.unlisted }] : [])];
 }
