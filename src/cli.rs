@@ -25,12 +25,15 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::{EnvFilter, filter::ParseError};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::ParseError, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::api;
 use domain::{
     clock::Clock,
     config::{Config, Environment},
+    trace_context::TRACES,
 };
 use mcp::LAUNCH;
 use terminal::print_line;
@@ -105,8 +108,7 @@ pub async fn run(cli: Cli) -> ExitCode {
     let done = match Config::from_environment(&env) {
         Ok(mut config) => {
             config.launcher = launch_child::launcher();
-            log_to_stderr(&config);
-            dispatch(cli.command, config, env.without_keys()).await
+            run_observed(cli.command, config, env.without_keys()).await
         }
         Err(reason) => Err(anyhow::anyhow!(reason)),
     };
@@ -125,6 +127,29 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Runs a command with its log on standard error and, if it serves, with traces.
+async fn run_observed(
+    command: Command,
+    config: Config,
+    env: Environment,
+) -> anyhow::Result<ExitCode> {
+    let serves = matches!(command, Command::Serve | Command::Demo(_));
+    let (exporter, layer) = match config.traces().filter(|_| serves) {
+        Some(settings) => {
+            let client = egress::operator_client().map_err(anyhow::Error::msg)?;
+            let (exporter, layer) = telemetry::start(&settings, client)?;
+            (Some(exporter), Some(layer))
+        }
+        None => (None, None),
+    };
+    log_to_stderr(&config, layer);
+    let done = Box::pin(dispatch(command, config, env)).await;
+    if let Some(exporter) = exporter {
+        exporter.stop().await;
+    }
+    done
 }
 
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
@@ -186,17 +211,24 @@ fn log_filter(config: &Config) -> Result<EnvFilter, ParseError> {
     EnvFilter::try_new(&config.log)
 }
 
-fn log_to_stderr(config: &Config) {
-    let filter = log_filter(config).unwrap_or_else(|_| EnvFilter::new("info"));
-    let ansi = io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(ansi)
+/// Logs to standard error. `traces` gets the spans that it exports.
+fn log_to_stderr(config: &Config, traces: Option<Box<dyn Layer<Registry> + Send + Sync>>) {
+    let mut filter = log_filter(config).unwrap_or_else(|_| EnvFilter::new("info"));
+    if traces.is_none() {
+        let off = format!("{TRACES}=off").parse();
+        filter = filter.add_directive(off.expect("a target and a level are a directive"));
+    }
+    let lines = fmt::layer()
+        .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr);
-    // A second subscriber in one process (tests) leaves the first in place.
-    let _ = if config.log_json {
-        builder.json().try_init()
+    let lines = if config.log_json {
+        lines.json().boxed()
     } else {
-        builder.try_init()
+        lines.boxed()
     };
+    // A second subscriber in one process (tests) leaves the first in place.
+    let _ = tracing_subscriber::registry()
+        .with(traces)
+        .with(lines.with_filter(filter))
+        .try_init();
 }

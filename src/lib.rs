@@ -21,6 +21,7 @@
 //! | 2 | [`mcp`] | MCP servers: transports, connections, discovery, calls |
 //! | 2 | [`llm`] | one step of a model: messages and tools in, a stream of deltas out |
 //! | 2 | [`packs`] | packs from disk, with errors that name file, line and path |
+//! | 2 | [`telemetry`] | traces by OpenTelemetry: which spans are exported, and what of them |
 //! | 2 | [`terminal`] | the chat in a terminal, which is a client of the public API |
 //! | 1 | [`egress`] | the one guarded HTTP client |
 //! | 0 | [`domain`] | the words and the pure rules |

@@ -16,7 +16,6 @@ use futures_util::FutureExt;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, uri::Authority,
 };
-use sha2::{Digest, Sha256};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
@@ -32,7 +31,9 @@ use domain::{
     config::Config,
     error::{Error, ErrorCode},
     principal::Principal,
+    trace_context::TraceContext,
 };
+use telemetry::QUIET_ROUTES;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -203,7 +204,18 @@ async fn observe(request: Request, next: Next) -> Response {
     } else {
         ErrorFormat::of_request(request.uri().path(), request.headers())
     };
-    let span = tracing::info_span!("request", %id, method, route, tenant = Empty, user = Empty);
+    let span = tracing::info_span!(
+        "request",
+        %id,
+        method,
+        route,
+        tenant = Empty,
+        user = Empty,
+        status = Empty,
+        trace_id = Empty,
+        span_id = Empty
+    );
+    telemetry::join(&span, trace_context(request.headers()).as_ref());
     // A person opened an address of the API in a browser.
     let wants_page = request.method() == Method::GET
         && web::accepts(request.headers(), header::ACCEPT, "text/html");
@@ -229,11 +241,12 @@ async fn observe(request: Request, next: Next) -> Response {
         metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         // Probes and scrapers come every few seconds, and anyone can ask for unknown paths. Neither is worth a line.
-        if ["/healthz", "/readyz", "/metrics", "unknown"].contains(&route.as_str()) {
+        if QUIET_ROUTES.contains(&route.as_str()) {
             tracing::debug!(status, ms, "answered");
         } else {
             tracing::info!(status, ms, "answered");
         }
+        Span::current().record("status", i64::from(status));
         response
     };
     let answer = request_id::scope(Arc::from(id.as_str()), answer.instrument(span));
@@ -277,13 +290,22 @@ fn request_id(request: &Request) -> String {
     given.map_or_else(|| Uuid::now_v7().simple().to_string(), str::to_owned)
 }
 
-/// Adds the caller to the span of the request. User ids are often e-mail addresses, so the span has only a hash.
+/// The trace that the client's request belongs to, by W3C Trace Context. A header that is sent twice, or that is not
+/// written by the rules, is as good as none.
+fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut parents = headers.get_all("traceparent").iter();
+    let parent = parents.next().filter(|_| parents.next().is_none())?;
+    let states = headers.get_all("tracestate").iter();
+    let states: Vec<_> = states.filter_map(|state| state.to_str().ok()).collect();
+    TraceContext::parse(parent.to_str().ok()?, Some(&states.join(",")))
+}
+
+/// Adds the caller to the span of the request.
 pub(super) fn name_caller(principal: &Principal) {
     let span = Span::current();
     if span.is_disabled() {
         return;
     }
-    let hash = Sha256::digest(format!("{}/{}", principal.tenant, principal.user));
     span.record("tenant", tracing::field::display(principal.tenant));
-    span.record("user", hex::encode(&hash[..6]));
+    span.record("user", principal.pseudonym());
 }

@@ -21,7 +21,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/tools/skills", "runs"),
 ];
 /// Words that only the files named (or those below a folder) may write.
-const RESERVED: [(&str, &[&str], &str); 14] = [
+const RESERVED: [(&str, &[&str], &str); 15] = [
     (
         "mcp.call(",
         &["src/app/tools/gate/send.rs"],
@@ -88,12 +88,18 @@ const RESERVED: [(&str, &[&str], &str); 14] = [
     ),
     ("utoipa_axum", &["src/api"], "only api has routes"),
     (
+        "opentelemetry",
+        &["crates/telemetry"],
+        "only telemetry knows OpenTelemetry; others make spans of `tracing`",
+    ),
+    (
         "http::",
         &[
             "src/api",
             "crates/egress",
             "crates/mcp",
             "crates/llm",
+            "crates/telemetry",
             "crates/terminal",
             "src/cli/demo/model.rs",
         ],

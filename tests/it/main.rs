@@ -51,6 +51,7 @@ mod skills; // named shortcuts to a tool
 mod soak; // floods of every kind, for minutes
 mod streams; // the streams of the AI SDK and of AG-UI
 mod torture; // processes killed, frozen and cut off while people decide
+mod traces; // what OpenTelemetry hears of a run
 mod turn; // a message answered
 mod user_data; // all that is one user's, copied and deleted
 mod vault; // sealing and opening

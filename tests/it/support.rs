@@ -8,6 +8,7 @@
 pub mod bank; // the demo's MCP server
 pub mod canary; // a secret that must be nowhere
 pub mod client; // somebody who uses the API
+pub mod collector; // a collector of traces
 pub mod db; // a database per test
 pub mod forks; // the small fastmcp servers
 pub mod has; // a part of an answer

@@ -32,6 +32,7 @@ use super::{
     principal::Principal,
     session::{ActKind, PastAct, SessionEnd},
     tool,
+    trace_context::TraceContext,
 };
 
 /// A request for consent, as it is kept. Its arguments lie sealed beside it.
@@ -86,6 +87,8 @@ pub struct Approval {
     pub recorded: Option<Recorded>,
     /// Must match the row at every write of whoever executes it.
     pub fence: i64,
+    /// The span in which it was asked for, if there were traces.
+    pub trace: Option<TraceContext>,
 }
 
 impl Approval {

@@ -3,15 +3,23 @@
 
 mod faults;
 mod parsing;
+mod traces;
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 
-use self::parsing::{
-    address, approval_url, days, direct_address, grants, id_claims, is_json, is_on, key_ring,
-    limit, list, mebibytes, networks, number, one_key, operator_token, optional_address, path,
-    public_url, seconds, secret, sign_in, switch, text, token_bytes,
+pub use self::traces::{RootSampler, Sampler, Traces};
+use self::{
+    parsing::{
+        address, approval_url, days, direct_address, grants, id_claims, is_json, is_on, key_ring,
+        limit, list, mebibytes, networks, number, one_key, operator_token, optional_address, path,
+        public_url, seconds, secret, sign_in, switch, text, token_bytes,
+    },
+    traces::{
+        attributes, exports_traces, headers, http_address, is_disabled, milliseconds, protocol,
+        ratio, sampler,
+    },
 };
 use super::{
     retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider, usage::Storage,
@@ -100,6 +108,8 @@ pub struct Daily {
 const ONE_KEY: &str = "MCP_CONFIG_ENCRYPTION_KEY";
 const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
 const OPERATOR: &str = "CHATELAINE_OPERATOR_TOKEN";
+const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+const OTLP_TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
 /// The largest setting of the size of tokens.
 const MAX_TOKEN_BYTES: usize = 48 * 1024;
 const ID_CLAIMS: &str = "CHATELAINE_ID_CLAIMS";
@@ -111,7 +121,7 @@ pub fn is_own(variable: &str) -> bool {
 }
 
 /// The variables with secrets of the program itself. No pack, tenant or child of ours has any use for them.
-pub const OWN_SECRETS: [&str; 3] = [ONE_KEY, KEYS, OPERATOR];
+pub const OWN_SECRETS: [&str; 5] = [ONE_KEY, KEYS, OPERATOR, OTLP_HEADERS, OTLP_TRACES_HEADERS];
 
 /// Declares every setting once: `field: Type = read(VARIABLE, default), description;`, where `read` makes the
 /// value of its text or says what is wrong with it.
@@ -282,6 +292,32 @@ settings! {
         "log filter, as in `info,chatelaine=debug`";
     log_json: bool = is_json("CHATELAINE_LOG_FORMAT", "text"),
         "`text` or `json`";
+    otlp_endpoint: Option<Secret> = http_address("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
+        "a collector of OpenTelemetry, such as `http://collector:4318`, which then gets traces at `/v1/traces`; unset: there are no traces";
+    otlp_traces_endpoint: Option<Secret> = http_address("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""),
+        "the whole address for traces, such as `http://collector:4318/v1/traces`, instead of `OTEL_EXPORTER_OTLP_ENDPOINT`";
+    otlp_headers: Vec<(String, Secret)> = headers(OTLP_HEADERS, ""),
+        "`NAME=VALUE,…`: headers of what is sent there, percent-encoded where need be";
+    otlp_traces_headers: Vec<(String, Secret)> = headers(OTLP_TRACES_HEADERS, ""),
+        "the same, for traces, instead of `OTEL_EXPORTER_OTLP_HEADERS`";
+    otlp_protocol: () = protocol("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        "`http/protobuf`; no other is spoken";
+    otlp_traces_protocol: () = protocol("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"),
+        "likewise";
+    otlp_timeout: Duration = milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", "10000"),
+        "the collector answers within so many milliseconds, or the spans are lost";
+    service_name: String = text("OTEL_SERVICE_NAME", ""),
+        "`service.name` of traces; unset: that of `OTEL_RESOURCE_ATTRIBUTES`, or `chatelaine`";
+    resource_attributes: Vec<(String, String)> = attributes("OTEL_RESOURCE_ATTRIBUTES", ""),
+        "`NAME=VALUE,…`: what each trace says of this process, such as `deployment.environment.name=production`";
+    traces_sampler: Sampler = sampler("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
+        "which traces are kept: `always_on`, `always_off`, `traceidratio`, or one of these after `parentbased_`, which does as the client does that sends a `traceparent`";
+    traces_sampler_arg: f64 = ratio("OTEL_TRACES_SAMPLER_ARG", "1"),
+        "the part of traces that `traceidratio` keeps, from 0 to 1";
+    traces_exporter: bool = exports_traces("OTEL_TRACES_EXPORTER", "otlp"),
+        "`otlp` or `none`";
+    is_otel_disabled: bool = is_disabled("OTEL_SDK_DISABLED", "false"),
+        "`true`: there are no traces, whatever else is set";
 }
 
 impl Config {

@@ -59,5 +59,6 @@ pub mod template;
 pub mod texts;
 pub mod tool;
 pub mod tool_schema;
+pub mod trace_context;
 pub mod usage;
 pub mod webhook;

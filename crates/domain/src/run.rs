@@ -14,6 +14,7 @@ use super::{
     policy::Origin,
     principal::Principal,
     skill,
+    trace_context::TraceContext,
 };
 
 /// `queued → running → succeeded | failed | cancelled`; a queued run may be cancelled without running. If the replica
@@ -67,6 +68,8 @@ pub struct ClaimedRun {
     pub attempt: i32,
     /// The id of the HTTP request that made it, if one did.
     pub request: Option<String>,
+    /// The span in which it was made, if there were traces.
+    pub trace: Option<TraceContext>,
     pub start: RunStart,
 }
 

@@ -14,6 +14,7 @@ use futures_util::{Stream, StreamExt, stream};
 use http::HeaderMap;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{Span, field::Empty};
 use url::Url;
 
 use super::{
@@ -27,7 +28,9 @@ use super::{
     schema::Dialect,
     transport::{self, Events},
 };
-use domain::{answer_format::AnswerFormat, backoff, clock, pack::Llm};
+use domain::{
+    answer_format::AnswerFormat, backoff, clock, pack::Llm, run::Usage, trace_context::TRACES,
+};
 
 /// The most tools (and answer formats) that are remembered as refused, for each endpoint and model.
 const MOST_REFUSED: usize = 1000;
@@ -86,6 +89,23 @@ pub(super) fn stream(
     .boxed()
 }
 
+/// Says where a request goes. The rest of its address may hold secrets.
+fn record_address(span: &Span, url: &str) {
+    if span.is_disabled() {
+        return;
+    }
+    if let Ok(url) = Url::parse(url) {
+        span.record("host", url.host_str());
+        span.record("port", url.port_or_known_default().map(i64::from));
+    }
+}
+
+fn record_usage(span: &Span, usage: Usage) {
+    span.record("input_tokens", usage.input_tokens);
+    span.record("cached_tokens", usage.cached_input_tokens);
+    span.record("output_tokens", usage.output_tokens);
+}
+
 /// The keys of a model's endpoint in [`StepContext::profiles`] and in the circuit breakers.
 fn endpoint_and_circuit(llm: &Llm, request: &StepRequest) -> (String, String) {
     let endpoint = provider::endpoint(llm);
@@ -124,6 +144,8 @@ struct Step {
 
 /// A request that was sent, or is about to be.
 struct Attempt {
+    /// From the request to the end of its answer.
+    span: Span,
     permit: Permit,
     /// `None` until the endpoint answers.
     events: Option<Events>,
@@ -166,6 +188,7 @@ impl Step {
             return item;
         }
         if let Some(attempt) = self.running.take() {
+            attempt.span.record("code", ModelError::TimedOut.code());
             self.measure("chatelaine_model_request_seconds");
             let outage = attempt.events.is_none().then_some(Outage::Silent);
             self.report_to_breaker(attempt.permit, outage);
@@ -240,6 +263,15 @@ impl Step {
                 .map_err(AttemptError::from)
         });
         self.measure("chatelaine_model_request_seconds");
+        match &reply {
+            Ok(reply) => record_usage(&attempt.span, reply.usage),
+            Err(failure) => {
+                attempt.span.record("code", failure.error.code());
+                attempt
+                    .span
+                    .record("http_status", failure.status.map(i64::from));
+            }
+        }
         self.report_to_breaker(
             attempt.permit,
             reply.as_ref().err().and_then(|failure| failure.outage),
@@ -270,12 +302,31 @@ impl Step {
         self.restrictions = self.with_profile(|profile| profile.restrictions.clone());
         self.apply_profile();
         Ok(Attempt {
+            span: self.span_of_attempt(),
             permit,
             events: None,
             reader: Reader::new(self.llm.provider),
             draft: ReplyBuilder::default(),
             is_over: false,
         })
+    }
+
+    /// The span of a request to the model, for traces.
+    fn span_of_attempt(&self) -> Span {
+        tracing::error_span!(
+            target: TRACES,
+            "model",
+            provider = provider::name(self.llm.provider),
+            model = self.llm.model,
+            host = Empty,
+            port = Empty,
+            attempt = i64::from(self.attempts),
+            input_tokens = Empty,
+            cached_tokens = Empty,
+            output_tokens = Empty,
+            http_status = Empty,
+            code = Empty,
+        )
     }
 
     /// The next text of the running attempt, whose request is sent first; `None` at the end of the answer.
@@ -289,6 +340,7 @@ impl Step {
             none => {
                 let request =
                     provider::write_request(&self.llm, &self.request, &self.restrictions)?;
+                record_address(&attempt.span, &request.url);
                 let header = provider::key_header(&self.llm)?;
                 let shared = &self.shared;
                 let opened =

@@ -21,6 +21,7 @@ use super::{
 };
 use domain::{
     clock, elicitation::Answer, jsonrpc::HEADER_MISMATCH, server::ServerSpec, tool::ToolOutcome,
+    trace_context::TraceContext,
 };
 
 /// A refusal of a session counts as immediate if it took at most this long and three times as long as the ping after it,
@@ -37,6 +38,7 @@ pub(super) struct Call<'a> {
     pub(super) answer: Option<Answer>,
     pub(super) caller: Option<Caller>,
     pub(super) repeat_check: Option<RepeatCheck>,
+    pub(super) trace: Option<TraceContext>,
     /// The last attempt, if it may have been executed. It decides the error of a cancelled call.
     pub(super) in_flight: Mutex<Option<Arc<OpenRequest>>>,
     /// The status of the last answer, if it said that the call failed.
@@ -191,6 +193,7 @@ impl Call<'_> {
             call_headers(headers, self.request.arguments),
             self.progress.clone(),
             self.idempotency_key.clone(),
+            self.trace.clone(),
         );
         open.tenant = self.caller.as_ref().map(|caller| caller.tenant);
         match session.lifecycle() {

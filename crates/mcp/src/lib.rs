@@ -51,6 +51,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use self::{
     call::Call,
@@ -77,6 +78,7 @@ use domain::{
     prompt::ServerPrompt,
     server::{CredentialTest, ServerSpec},
     tool::{CacheHints, Tool, ToolOutcome},
+    trace_context::TraceContext,
 };
 use egress::Egress;
 
@@ -260,6 +262,8 @@ pub struct CallOptions {
     pub answer: Option<Answer>,
     /// Called before a call whose session was lost is made again in a new session.
     pub repeat_check: Option<RepeatCheck>,
+    /// The span of the call, which the server gets in its headers and in `_meta` of the call (SEP-414).
+    pub trace: Option<TraceContext>,
 }
 
 /// Checks whether a call that was allowed some time ago may still be made.
@@ -361,6 +365,7 @@ impl Mcp {
             answer: options.answer,
             caller: options.caller,
             repeat_check: options.repeat_check,
+            trace: options.trace,
             in_flight: Mutex::default(),
             status: Mutex::default(),
         };
@@ -490,6 +495,7 @@ fn log_failure(
         Ok(_) => {}
         Err(error) => {
             let (code, status) = (error.code(), *lock(&call.status));
+            Span::current().record("http_status", status.map(i64::from));
             tracing::warn!(%server, host, tool, code, status, ms, "tool call failed");
         }
     }

@@ -14,12 +14,17 @@ use serde_json::{Map, Value, json, value::RawValue};
 use tokio::sync::Notify;
 
 use super::{ProgressSender, answer::Answer, lock, peer::LiveQuestions};
-use domain::{elicitation, ids::TenantId, revision::Revision, server::Lifecycle};
+use domain::{
+    elicitation, ids::TenantId, revision::Revision, server::Lifecycle, trace_context::TraceContext,
+};
 
 /// The request with which a server asks the user a question.
 pub(super) const ELICIT: &str = "elicitation/create";
 /// The member of `_meta` with the idempotency key of a call.
 const IDEMPOTENCY_KEY: &str = "chatelaine/idempotencyKey";
+/// The headers of W3C Trace Context. Members of `_meta` have the same names in all revisions, without a prefix (SEP-414).
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 /// The most declined questions of one call that are reported to its user.
 const MAX_DECLINED: usize = 4;
 
@@ -121,6 +126,7 @@ impl Request<'_> {
                 meta: Meta {
                     progress_token: open.progress.as_ref().map(|_| id),
                     idempotency_key: open.idempotency_key.as_deref(),
+                    trace: open.trace.as_ref(),
                     revision,
                     can_ask_user: open.can_ask_user,
                 },
@@ -205,6 +211,7 @@ impl Serialize for Params<'_> {
 struct Meta<'a> {
     progress_token: Option<i64>,
     idempotency_key: Option<&'a str>,
+    trace: Option<&'a TraceContext>,
     /// The revision, if every request names it.
     revision: Option<Revision>,
     can_ask_user: bool,
@@ -212,7 +219,10 @@ struct Meta<'a> {
 
 impl Meta<'_> {
     fn is_empty(&self) -> bool {
-        self.progress_token.is_none() && self.idempotency_key.is_none() && self.revision.is_none()
+        self.progress_token.is_none()
+            && self.idempotency_key.is_none()
+            && self.trace.is_none()
+            && self.revision.is_none()
     }
 }
 
@@ -224,6 +234,16 @@ impl Serialize for Meta<'_> {
         }
         if let Some(key) = self.idempotency_key {
             meta.serialize_entry(IDEMPOTENCY_KEY, key)?;
+        }
+        if let Some(TraceContext {
+            traceparent,
+            tracestate,
+        }) = self.trace
+        {
+            meta.serialize_entry(TRACEPARENT, traceparent)?;
+            if let Some(tracestate) = tracestate {
+                meta.serialize_entry(TRACESTATE, tracestate)?;
+            }
         }
         if let Some(revision) = self.revision {
             let capabilities = Capabilities {
@@ -268,6 +288,14 @@ fn client_info() -> ClientInfo {
     }
 }
 
+/// The headers of a trace. A state that is no value of a header is left out.
+fn trace_headers(trace: &TraceContext) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let state = trace.tracestate.as_ref();
+    let parent = (TRACEPARENT, &trace.traceparent);
+    let headers = std::iter::once(parent).chain(state.map(|state| (TRACESTATE, state)));
+    headers.filter_map(|(name, value)| Some((HeaderName::from_static(name), value.parse().ok()?)))
+}
+
 /// A request that waits for its answer: what it carries beside its parameters, and how far it has come. It is sent at most
 /// once.
 #[derive(Default)]
@@ -275,11 +303,13 @@ pub(super) struct OpenRequest {
     pub(super) is_call: bool,
     /// The tenant whose user makes the call.
     pub(super) tenant: Option<TenantId>,
-    /// The `Mcp-Param-*` headers.
+    /// The `Mcp-Param-*` headers, and those of the trace.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) progress: Option<ProgressSender>,
     /// Goes into `_meta`, so that a server can recognise a repeated call.
     pub(super) idempotency_key: Option<String>,
+    /// Goes into `_meta`, too.
+    pub(super) trace: Option<TraceContext>,
     /// The user of this call can be asked; the request says so to the server.
     pub(super) can_ask_user: bool,
     /// Takes the questions that the server asks during this call.
@@ -302,15 +332,18 @@ const GIVEN_UP: u8 = 2;
 impl OpenRequest {
     /// A call of a tool.
     pub(super) fn for_call(
-        headers: Vec<(HeaderName, HeaderValue)>,
+        mut headers: Vec<(HeaderName, HeaderValue)>,
         progress: Option<ProgressSender>,
         idempotency_key: Option<String>,
+        trace: Option<TraceContext>,
     ) -> Self {
+        headers.extend(trace.iter().flat_map(trace_headers));
         Self {
             is_call: true,
             headers,
             progress,
             idempotency_key,
+            trace,
             ..Self::default()
         }
     }

@@ -37,6 +37,7 @@ use domain::{
     policy::Origin,
     principal::Principal,
     run::RunKind,
+    trace_context::TraceContext,
 };
 
 struct Row {
@@ -78,6 +79,7 @@ struct Row {
     recorded_by: Option<UserId>,
     recorded_at: Option<OffsetDateTime>,
     fence: i64,
+    trace: Option<Json<TraceContext>>,
 }
 
 /// A query for whole rows: the SQL before and after the columns, and its values.
@@ -94,7 +96,8 @@ macro_rules! rows {
                       a.withdrawn_by as "withdrawn_by: _", a.withdrawn_cause, a.approvers, a.min_approvals,
                       a.self_approval, a.reason, a.decided_by as "decided_by: _", a.by_name, a.decided_at,
                       a.created_at, a.expires_at, a.changed_at, a.finished_at, a.evidence, a.recorded_happened,
-                      a.recorded_note, a.recorded_by as "recorded_by: _", a.recorded_at, a.fence "#
+                      a.recorded_note, a.recorded_by as "recorded_by: _", a.recorded_at, a.fence,
+                      a.trace as "trace: _" "#
                 + $after
             $(, $value)*
         )
@@ -157,6 +160,7 @@ impl TryFrom<Row> for Approval {
                 at,
             }),
             fence: row.fence,
+            trace: row.trace.map(|trace| trace.0),
         })
     }
 }

@@ -2,6 +2,7 @@
 //! second, because every replica also polls the rows.
 
 use sqlx::postgres::{PgConnectOptions, PgListener};
+use tracing::Span;
 
 use super::{Db, limits::Limited, pool::single};
 use domain::{
@@ -87,7 +88,8 @@ impl Db {
             &payloads
         );
         let mut connection = self.pool.get().await?;
-        let limited = Limited::new(&mut connection, &self.health);
+        let span = Span::none();
+        let limited = Limited::new(&mut connection, &self.health, &span);
         notify.fetch_all(limited).await?;
         connection.give_back();
         Ok(())

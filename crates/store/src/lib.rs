@@ -60,6 +60,7 @@ pub mod vault;
 pub mod webhooks;
 
 use std::{
+    panic::Location,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -72,6 +73,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, postgres::PgConnectOptions,
 };
 use tokio::{sync::watch, time::Instant};
+use tracing::{Span, field::Empty};
 
 pub use self::limits::is_deadlock;
 use self::{
@@ -85,6 +87,7 @@ use domain::{
     ids::TenantId,
     replica::Start,
     secret::Secret,
+    trace_context::TRACES,
 };
 
 /// The longest time of a statement, measured by Postgres.
@@ -109,6 +112,13 @@ pub struct Tx {
     connection: InUse,
     tenant: Option<TenantId>,
     health: Arc<Health>,
+    span: TxSpan,
+}
+
+/// The span of a transaction: from its begin, with the wait for a connection, to its end.
+struct TxSpan {
+    span: Span,
+    statements: i64,
 }
 
 impl Db {
@@ -175,24 +185,26 @@ impl Db {
     }
 
     /// A transaction of one tenant, opened in one round trip.
-    pub async fn tenant(&self, tenant: TenantId) -> Result<Tx> {
-        self.begin_tenant(tenant, "").await
+    #[track_caller]
+    pub fn tenant(&self, tenant: TenantId) -> BoxFuture<'_, Result<Tx>> {
+        self.begin_tenant(tenant, "")
     }
 
     /// Like [`Db::tenant`], but the commit does not wait for the disk. For rows that may be lost: a crash of Postgres
     /// loses at most the commits of the last second. A crash of the program loses none.
-    pub async fn tenant_unflushed(&self, tenant: TenantId) -> Result<Tx> {
+    #[track_caller]
+    pub fn tenant_unflushed(&self, tenant: TenantId) -> BoxFuture<'_, Result<Tx>> {
         self.begin_tenant(tenant, "; set local synchronous_commit = off")
-            .await
     }
 
-    async fn begin_tenant(&self, tenant: TenantId, more: &str) -> Result<Tx> {
+    #[track_caller]
+    fn begin_tenant(&self, tenant: TenantId, more: &str) -> BoxFuture<'_, Result<Tx>> {
         let sql = format!(
             "begin; {}; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'{more}",
             limits()
         );
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.begin(sql, Some(tenant)).await
+        self.begin(sql, Some(tenant))
     }
 
     /// Transactions of tenants that this process has begun.
@@ -201,37 +213,42 @@ impl Db {
     }
 
     /// A transaction of the program itself, for rows whose tenant is not known yet.
-    pub async fn system(&self) -> Result<Tx> {
+    #[track_caller]
+    pub fn system(&self) -> BoxFuture<'_, Result<Tx>> {
         let sql = format!("begin; {}; set local role chatelaine_system", limits());
-        self.begin(sql, None).await
+        self.begin(sql, None)
     }
 
     /// Begins a transaction. If the connection turns out to be closed, another one is used: nothing has been done in
     /// the transaction yet, and the pool checks the other connection first. The SQL is safe: only a UUID is formatted
     /// into it.
+    #[track_caller]
     fn begin(&self, sql: String, tenant: Option<TenantId>) -> BoxFuture<'_, Result<Tx>> {
+        let caller = Location::caller();
         // Boxed, because otherwise each future that uses the database would contain it and be too large for a stack.
         Box::pin(async move {
+            let span = TxSpan::new(caller);
             let mut connection = in_time(self.pool.get()).await?;
-            if let Err(error) = self.execute(&mut connection, &sql).await {
+            if let Err(error) = self.execute(&mut connection, &sql, &span.span).await {
                 if !is_closed(&error) {
                     return Err(error.into());
                 }
                 // The place of the closed connection must be free before the next one is taken.
                 connection.discard();
                 connection = in_time(self.pool.get()).await?;
-                self.execute(&mut connection, &sql).await?;
+                self.execute(&mut connection, &sql, &span.span).await?;
             }
             Ok(Tx {
                 connection,
                 tenant,
                 health: self.health.clone(),
+                span,
             })
         })
     }
 
-    async fn execute(&self, connection: &mut InUse, sql: &str) -> sqlx::Result<()> {
-        let limited = Limited::new(connection, &self.health);
+    async fn execute(&self, connection: &mut InUse, sql: &str, span: &Span) -> sqlx::Result<()> {
+        let limited = Limited::new(connection, &self.health, span);
         limited.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
         Ok(())
     }
@@ -256,7 +273,8 @@ impl Db {
 impl Tx {
     /// The connection, for the queries of this crate.
     fn conn(&mut self) -> Limited<'_> {
-        Limited::new(&mut self.connection, &self.health)
+        self.span.statements += 1;
+        Limited::new(&mut self.connection, &self.health, &self.span.span)
     }
 
     /// The tenant of this transaction. Every query on a tenant's table names it, so that row-level security is only the
@@ -291,6 +309,32 @@ impl Tx {
         self.conn().execute(sqlx::raw_sql("commit")).await?;
         self.connection.give_back();
         Ok(())
+    }
+}
+
+impl TxSpan {
+    /// It is named by the place in the sources that begins the transaction. Statements have no names, and their values
+    /// are nobody else's business.
+    fn new(caller: &Location<'_>) -> Self {
+        let span = tracing::error_span!(
+            target: TRACES,
+            "transaction",
+            file = caller.file(),
+            line = i64::from(caller.line()),
+            statements = Empty,
+            sqlstate = Empty,
+            code = Empty,
+        );
+        Self {
+            span,
+            statements: 0,
+        }
+    }
+}
+
+impl Drop for TxSpan {
+    fn drop(&mut self) {
+        self.span.record("statements", self.statements);
     }
 }
 

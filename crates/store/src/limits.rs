@@ -17,6 +17,7 @@ use sqlx::{
     Either, Execute, Executor, PgConnection, Postgres, SqlStr,
     postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo},
 };
+use tracing::Span;
 
 use domain::{
     clock,
@@ -71,12 +72,37 @@ impl Health {
 #[derive(Debug)]
 pub struct Limited<'c> {
     connection: &'c mut PgConnection,
+    observer: Observer<'c>,
+}
+
+/// Who is told of the errors of statements.
+#[derive(Clone, Copy, Debug)]
+struct Observer<'c> {
     health: &'c Health,
+    /// The span of the transaction.
+    span: &'c Span,
+}
+
+impl Observer<'_> {
+    fn note(self, error: &sqlx::Error) {
+        self.health.note(error);
+        let state = code(error);
+        let kind = if state.is_some() {
+            "sql_error"
+        } else {
+            "connection_error"
+        };
+        self.span.record("sqlstate", state.as_deref());
+        self.span.record("code", kind);
+    }
 }
 
 impl<'c> Limited<'c> {
-    pub fn new(connection: &'c mut PgConnection, health: &'c Health) -> Self {
-        Self { connection, health }
+    pub fn new(connection: &'c mut PgConnection, health: &'c Health, span: &'c Span) -> Self {
+        Self {
+            connection,
+            observer: Observer { health, span },
+        }
     }
 }
 
@@ -91,13 +117,13 @@ impl<'c> Executor<'c> for Limited<'c> {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        let (rows, health) = (self.connection.fetch_many(query), self.health);
+        let (rows, observer) = (self.connection.fetch_many(query), self.observer);
         stream::unfold(Some(rows), move |rows| async move {
             let mut rows = rows?;
             match in_time(async { rows.next().await.transpose() }).await {
                 Ok(row) => row.map(|row| (Ok(row), Some(rows))),
                 Err(error) => {
-                    health.note(&error);
+                    observer.note(&error);
                     Some((Err(error), None))
                 }
             }
@@ -113,11 +139,11 @@ impl<'c> Executor<'c> for Limited<'c> {
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
     {
-        let (fetched, health) = (self.connection.fetch_optional(query), self.health);
+        let (fetched, observer) = (self.connection.fetch_optional(query), self.observer);
         in_time(fetched)
-            .inspect(|fetched| {
+            .inspect(move |fetched| {
                 if let Err(error) = fetched {
-                    health.note(error);
+                    observer.note(error);
                 }
             })
             .boxed()

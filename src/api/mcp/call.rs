@@ -13,6 +13,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use time::format_description::well_known::Rfc3339;
+use tracing::Instrument as _;
 
 use super::{
     Client, RpcRequest, json_response,
@@ -124,7 +125,7 @@ impl Client {
             }
         };
         Ok(events::answer(progress_then_answer(
-            work.boxed(),
+            work.in_current_span().boxed(),
             reports,
             token,
         )))

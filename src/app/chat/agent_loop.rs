@@ -17,6 +17,7 @@ use std::sync::{
 use futures_util::{StreamExt, future::BoxFuture};
 use serde_json::value::to_raw_value;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use self::{
     calls::{StepCall, first_lines},
@@ -121,6 +122,7 @@ impl RunWorker {
         metrics::histogram!("chatelaine_run_seconds").record(took.as_secs_f64());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(status = status.into_str(), ms, "run ended");
+        Span::current().record("status", status.into_str());
         for event in events {
             self.announce(event);
         }

@@ -345,6 +345,7 @@ pub(in crate::app) async fn append_user_message(
         for_model: kind == RunKind::Turn && !names_prompt && answer.is_none(),
         title: (kind == RunKind::Turn).then_some(title.as_str()),
         format,
+        trace: None,
     };
     let created = creation::create(app, tx, &request).await?;
     if let Some(answer) = answer {

@@ -13,6 +13,7 @@ use domain::{
     message::{Message, Part, Role},
     principal::Principal,
     run::{Conversation, Run, RunKind},
+    trace_context::TraceContext,
 };
 use store::{
     Tx,
@@ -38,6 +39,8 @@ pub struct RunRequest<'a> {
     pub title: Option<&'a str>,
     /// The format that the answer must have.
     pub format: Option<&'a AnswerFormat>,
+    /// The span that the run belongs to, if it is not the present one.
+    pub trace: Option<&'a TraceContext>,
 }
 
 /// The place of a run in a tree of runs.
@@ -76,6 +79,7 @@ pub async fn create(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<
         matches!(&request.place, RunPlacement::InTree { parent_waits, .. } if *parent_waits);
     let starts_here = slot.is_some() || parent_waits && !stopping;
     let request_id = request_id::current();
+    let trace = request.trace.cloned().or_else(telemetry::current);
     let new = NewRun {
         id: request.id,
         conversation: request.conversation.id,
@@ -89,6 +93,7 @@ pub async fn create(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<
         title: request.title,
         format: request.format,
         request: request_id.as_deref(),
+        trace: trace.as_ref(),
     };
     let mut written = store::runs::create(tx, &new).await?;
     if let (true, Some(open)) = (request.is_asked_for(), written.open_before) {

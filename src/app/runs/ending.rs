@@ -226,6 +226,7 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
             for_model: true,
             title: None,
             format: None,
+            trace: None,
         };
         let created = creation::create(app, &mut tx, &request).await?;
         tx.commit().await?;

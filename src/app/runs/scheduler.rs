@@ -14,7 +14,7 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, Span};
+use tracing::{Instrument as _, Span, field::Empty};
 
 pub(crate) use self::hints::poll_changes;
 pub use self::hints::{receive_hints, send_hints};
@@ -205,15 +205,22 @@ fn start(app: &Arc<App>, claim: Claim, stopping: bool) {
 /// What each line of the log says that belongs to the run. Its level is that of errors, so that a filter which keeps
 /// only warnings keeps it.
 fn span_of(run: &ClaimedRun) -> Span {
-    tracing::error_span!(
+    let span = tracing::error_span!(
         parent: None,
         "run",
         tenant = %run.tenant,
+        user = run.principal.pseudonym(),
+        agent = %run.agent,
         conversation = %run.conversation,
         run = %run.id,
         request = run.request.as_deref(),
         attempt = run.attempt,
-    )
+        status = Empty,
+        trace_id = Empty,
+        span_id = Empty,
+    );
+    telemetry::join(&span, run.trace.as_ref());
+    span
 }
 
 /// Renews the lease until it is lost, and cancels the run when its row says so.

@@ -131,6 +131,7 @@ pub async fn begin(
         for_model: true,
         title: None,
         format: None,
+        trace: None,
     };
     let created = creation::create(app, &mut tx, &request).await?;
     let begun = request_key::KeyedRun {

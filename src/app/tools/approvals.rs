@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tracing::Span;
 
 use self::delivery::OutcomeMessage;
 pub use self::{
@@ -38,6 +39,7 @@ use domain::{
     ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
     pack::Pack,
     principal::Principal,
+    trace_context::TRACES,
 };
 pub use store::approvals::{ApprovalSelection, Waiting};
 use store::{Tx, audit::AuditRow, hints::Hint, vault::Context};
@@ -222,10 +224,40 @@ async fn audit(
 
 /// Publishes a step after its commit: notifies the listeners, and starts the run that an outcome has opened.
 fn publish_outcome(app: &Arc<App>, approval: &Approval, delivered: Option<OutcomeMessage>) {
+    record_wait(approval);
     if let Some(delivered) = delivered {
         delivered.publish(app, approval.tenant);
     }
     notify_listeners(app, approval);
+}
+
+/// Makes the span of the wait for a decision, once that has ended. It belongs to the trace of the call, and leads to that
+/// of the decision.
+fn record_wait(approval: &Approval) {
+    let is_decision = match approval.state {
+        State::Approved | State::Rejected | State::Cancelled | State::Expired => true,
+        // What was approved is over by the time that it is revoked.
+        State::Revoked => approval.decided_at.is_none(),
+        _ => false,
+    };
+    if approval.trace.is_none() || !is_decision {
+        return;
+    }
+    let wait = tracing::error_span!(
+        target: TRACES,
+        parent: None,
+        "approval wait",
+        since = i64::try_from(approval.created_at.unix_timestamp_nanos()).ok(),
+        tenant = %approval.tenant,
+        approval = %approval.id,
+        server = %approval.server,
+        tool = approval.tool,
+        state = approval.state.into_str(),
+    );
+    telemetry::join(&wait, approval.trace.as_ref());
+    let decision = Span::current();
+    wait.follows_from(&decision);
+    decision.follows_from(&wait);
 }
 
 /// Notifies the listeners for approvals, here and on the other replicas.

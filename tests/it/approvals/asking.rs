@@ -505,6 +505,7 @@ async fn the_code_of_a_closed_request_is_not_given_again_for_a_day() {
                 min_approvals: 1,
                 self_approval: true,
             },
+            trace: None,
             timeout: Duration::from_secs(60),
         };
         let code = request["code"].as_str().unwrap();

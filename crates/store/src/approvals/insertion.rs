@@ -11,6 +11,7 @@ use domain::{
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, UserId},
     policy::Origin,
     principal::Principal,
+    trace_context::TraceContext,
 };
 
 /// A request to add. Its id is chosen before, because the arguments are sealed for it.
@@ -33,6 +34,8 @@ pub struct NewApproval<'a> {
     pub follow_up: bool,
     pub rule: &'a ApprovalRule,
     pub timeout: Duration,
+    /// The span in which it is asked for, if there are traces.
+    pub trace: Option<&'a TraceContext>,
 }
 
 /// Adds a request. `None` if its code is taken or the same call waits already. The code of a closed request stays
@@ -42,9 +45,10 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
         "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
                                      sealed, credential, requester, principal, conversation_id, run_id, call_id,
                                      follow_up, approvers, min_approvals, self_approval, expires_at, requester_name,
-                                     origin)
+                                     origin, trace)
          select $1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
-                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21), $22, $23
+                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21), $22, $23,
+                $24::text::json
          where not exists (select 1 from approvals other
                            where other.tenant_id = $1 and other.code = $3
                              and other.changed_at > statement_timestamp() - interval '24 hours')
@@ -74,6 +78,10 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
         new.timeout.as_secs_f64(),
         new.requester_name,
         new.origin.into_str(),
+        new.trace
+            .map(serde_json::to_string)
+            .transpose()
+            .map_err(Error::internal)?,
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -12,6 +12,7 @@ use domain::{
     ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId},
     principal::{FairShareKey, Principal},
     run::{ClaimedRun, RunKind, RunStart},
+    trace_context::TraceContext,
 };
 
 /// The users and tenants that have reached the largest number of runs at once in this process. All guests of a tenant
@@ -132,7 +133,7 @@ pub async fn claim(
                  and b.kind = 'turn'))
            returning conversation_id as "conversation_id: ConversationId", agent as "agent: AgentId",
                      principal as "principal: Json<Principal>", kind as "kind: RunKind", ordinal, fence, attempt,
-                     cancel_requested, request_id"#,
+                     cancel_requested, request_id, trace as "trace: Json<TraceContext>""#,
         id.0,
         replica.0,
         lease.as_secs_f64(),
@@ -154,6 +155,7 @@ pub async fn claim(
         fence: row.fence,
         attempt: row.attempt,
         request: row.request_id,
+        trace: row.trace.map(|trace| trace.0),
     };
     Ok(Some((run, row.cancel_requested)))
 }

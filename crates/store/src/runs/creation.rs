@@ -14,6 +14,7 @@ use domain::{
     message::{Message, Part, Role},
     principal::Principal,
     run::{ClaimedRun, Run, RunKind, RunStart, RunStatus, Usage},
+    trace_context::TraceContext,
 };
 
 /// A run to create. The caller has locked the conversation.
@@ -36,6 +37,8 @@ pub struct NewRun<'a> {
     pub format: Option<&'a AnswerFormat>,
     /// The id of the HTTP request that makes the run.
     pub request: Option<&'a str>,
+    /// The span in which it is made, if there are traces.
+    pub trace: Option<&'a TraceContext>,
 }
 
 /// A run that was written, with the message that it answers.
@@ -102,13 +105,14 @@ macro_rules! write_run {
                        titled_by = 'message' and external_key is null as may_be_titled
            ), fresh as (
              insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status,
-                               lease_owner, lease_until, fence, attempt, started_at, answer_format, request_id)
+                               lease_owner, lease_until, fence, attempt, started_at, answer_format, request_id,
+                               trace)
              select $1, $3, $2, last_run, $4, $6, $7::text::json, $5,
                     case when mine then 'running' else 'queued' end,
                     case when mine then $8 end,
                     case when mine then m.at + make_interval(secs => $9) end,
                     mine::int, mine::int,
-                    case when mine then m.at end, $17::text::json, $18
+                    case when mine then m.at end, $17::text::json, $18, $19::text::json
              from counted, lateral (
                select $8::uuid is not null and not exists (select 1 from busy) as mine, statement_timestamp() as at
                offset 0 -- asked once, not once for each column
@@ -171,6 +175,10 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
             .transpose()
             .map_err(Error::internal)?,
         new.request,
+        new.trace
+            .map(serde_json::to_string)
+            .transpose()
+            .map_err(Error::internal)?,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -252,6 +260,7 @@ impl Row {
             fence: self.fence,
             attempt: 1,
             request: new.request.map(str::to_owned),
+            trace: new.trace.cloned(),
             start,
         })
     }

@@ -87,6 +87,7 @@ pub(super) async fn deliver(
             for_model,
             title: None,
             format: None,
+            trace: approval.trace.as_ref(),
         };
         // A turn that waits already reads this message too: it starts to read under the lock that is held here.
         let created = creation::create(app, tx, &request).await?;

@@ -12,7 +12,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
-use tracing::{Span, field};
+use tracing::{Instrument as _, Span, field, field::Empty};
 
 use crate::app::{
     App,
@@ -48,6 +48,7 @@ use domain::{
     resource,
     server::{AccessMode, ServerSpec},
     tool::Tool,
+    trace_context::TRACES,
 };
 use mcp::{CallError, CallOptions, Key, RepeatCheck};
 use store::{
@@ -104,6 +105,33 @@ pub async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result
         span.record("run", field::display(run));
         span.record("conversation", field::display(conversation));
     }
+    let traced = span_of(&approval);
+    Box::pin(send_claimed(app, approval))
+        .instrument(traced)
+        .await
+}
+
+/// The span of an approved call in the trace of its request.
+fn span_of(approval: &Approval) -> Span {
+    // The span of the task, which has to say in the log for whom the work is, has begun before the trace was known.
+    let span = tracing::error_span!(
+        target: TRACES,
+        "approved call",
+        tenant = %approval.tenant,
+        conversation = approval.conversation.map(field::display),
+        run = approval.run.map(field::display),
+        approval = %approval.id,
+        server = %approval.server,
+        tool = approval.tool,
+        trace_id = Empty,
+        span_id = Empty,
+    );
+    telemetry::join(&span, approval.trace.as_ref());
+    span
+}
+
+/// Checks a claimed call, sends it once, and writes the outcome.
+async fn send_claimed(app: &Arc<App>, approval: Arc<Claimed>) -> Result<()> {
     let cancel = CancellationToken::new();
     let result = tokio::select! {
         result = check_and_send(app, &approval, cancel.clone()) => result?,

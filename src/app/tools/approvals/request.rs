@@ -70,6 +70,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     let rule = ApprovalRule::from(asked.policy);
     let fingerprint =
         canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
+    let trace = telemetry::current();
     let mut tx = app.db.tenant(principal.tenant).await?;
     let origin = match asked.run {
         // The run was deleted with its conversation: nobody would learn of the request or take it back.
@@ -100,6 +101,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         follow_up: origin.is_some_and(|(.., kind)| kind == RunKind::Turn),
         rule: &rule,
         timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),
+        trace: trace.as_ref(),
     };
     let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
     if let Some(same) = find_same(&mut tx, &new).await? {

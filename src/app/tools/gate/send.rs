@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
+use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::app::{
     App,
@@ -38,6 +39,7 @@ use domain::{
     server::{AccessMode, ServerSpec},
     texts,
     tool::ToolOutcome,
+    trace_context::TRACES,
 };
 use mcp::{CallError, CallOptions, CallRequest, Caller, Key};
 use store::audit::AuditRow;
@@ -132,6 +134,43 @@ impl<'a> Permit<'a> {
         arguments: &RawValue,
         options: CallOptions,
     ) -> Result<ToolOutcome, CallError> {
+        let span = self.span_of_call(tool);
+        let calling = Box::pin(self.call_within(&span, tool, arguments, options));
+        let answer = calling.instrument(span.clone()).await;
+        let code = match &answer {
+            Ok(outcome) => outcome.is_error.then_some("tool_error"),
+            Err(error) => Some(error.code()),
+        };
+        span.record("code", code);
+        answer
+    }
+
+    /// The span of a call, for traces.
+    fn span_of_call(&self, tool: &str) -> Span {
+        let spec = match &self.destination {
+            Destination::Server(connection) => Some(&connection.spec),
+            Destination::BuiltIn(_) => None,
+        };
+        // What a user entered may be part of the address.
+        let spec = spec.filter(|spec| !spec.has_user_values);
+        tracing::error_span!(
+            target: TRACES,
+            "tool",
+            server = %self.server.id,
+            tool,
+            host = spec.and_then(|spec| spec.endpoint.host()),
+            http_status = Empty,
+            code = Empty,
+        )
+    }
+
+    async fn call_within(
+        &self,
+        span: &Span,
+        tool: &str,
+        arguments: &RawValue,
+        options: CallOptions,
+    ) -> Result<ToolOutcome, CallError> {
         let app = self.caller.app;
         let began = clock::instant();
         let answer = match &self.destination {
@@ -148,6 +187,7 @@ impl<'a> Permit<'a> {
                 };
                 let options = CallOptions {
                     caller: Some(caller),
+                    trace: telemetry::context_of(span),
                     ..options
                 };
                 let request = CallRequest { tool, arguments };
