@@ -114,6 +114,15 @@ test-alerts: ## Check the alert rules with promtool, and make each alert fire by
 	cargo build --bin chatelaine
 	tests/alerts/run.py $${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/chatelaine
 
+.PHONY: soak-company
+soak-company: ## Live through MINUTES (60) of a company: 2,000 users, faults, a rotation and an upgrade; all stays flat
+	@.ci/install rust postgres
+	cargo build --release --bin chatelaine
+	CHATELAINE_SOAK_COMPANY=$${MINUTES:-60} \
+	  CHATELAINE_TEST_PROGRAM=$${CHATELAINE_TEST_PROGRAM:-$${CARGO_TARGET_DIR:-$(CURDIR)/target}/release/chatelaine} \
+	  cargo test --test it -- --exact --nocapture \
+	  torture::company::an_hour_of_a_company_leaves_everything_flat
+
 .PHONY: torture-oauth
 torture-oauth: ## Kill replicas while the tokens of 200 users end every five seconds
 	@.ci/install rust postgres

@@ -7,7 +7,9 @@
 //!
 //! `make torture` is the same with bigger numbers: `CHATELAINE_TORTURE=requests:kills[:seed[:minutes]]`.
 
+mod answers; // what the people were answered, and whose it is
 mod bank_link; // spoils calls on their way to the bank
+mod company; // an hour of a company, with all of this and an upgrade in its midst
 mod database_link; // cuts and stalls what goes to Postgres
 mod faults; // what fails, and when
 mod judge; // what must hold whatever failed
@@ -30,9 +32,10 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use self::{
     bank_link::BankLink,
+    database_link::DatabaseLink,
     judge::Evidence,
-    people::People,
-    processes::{Database, Fleet},
+    people::{People, Population},
+    processes::{Database, Doors, Fleet},
     report::Report,
 };
 use super::support::{bank::start_slow_bank, seed::of_run};
@@ -106,23 +109,28 @@ impl Amount {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_runs_twice_or_without_consent_whatever_fails() {
     let amount = Amount::asked();
+    let work = async |folder: &Path| torture(&amount, folder).await;
+    let report = in_a_folder("torture", amount.seed, work).await;
+    if amount.told {
+        write!(std::io::stderr(), "{report}").unwrap();
+    }
+}
+
+/// Does it in a folder of its own, which is kept with what the processes said when it fails.
+async fn in_a_folder<T>(name: &str, seed: u64, work: impl AsyncFnOnce(&Path) -> T) -> T {
     let folder = tempfile::Builder::new()
-        .prefix("torture-")
+        .prefix(&format!("{name}-"))
         .tempdir_in("/tmp")
         .unwrap();
     // Root's Postgres runs as another user, who must pass through.
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
-    let ran = AssertUnwindSafe(torture(&amount, folder.path()))
-        .catch_unwind()
-        .await;
-    match ran {
-        Ok(report) if amount.told => write!(std::io::stderr(), "{report}").unwrap(),
-        Ok(_) => {}
+    match AssertUnwindSafe(work(folder.path())).catch_unwind().await {
+        Ok(done) => done,
         Err(panic) => {
-            let (kept, seed) = (folder.keep(), amount.seed);
+            let kept = folder.keep();
             let _ = writeln!(
                 std::io::stderr(),
-                "torture: seed {seed}; what the processes said is in {}",
+                "{name}: seed {seed}; what the processes said is in {}",
                 kept.display()
             );
             resume_unwind(panic);
@@ -136,9 +144,22 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let mut database = Database::start(folder).await;
     let link = BankLink::start(&bank.url, amount.seed).await;
     let model = model::start(amount.seed).await;
-    processes::write_pack(folder, &link.url, model.base_url().as_str());
-    let people = People::invite(amount, &database, folder).await;
-    let mut fleet = Fleet::start(folder, &database, &people.addresses, amount.replicas).await;
+    processes::write_pack(folder, &link.url, model.scripted.base_url().as_str(), 600);
+    let population = Population {
+        companies: 1,
+        clerks: 8,
+        chiefs: 3,
+        exponent: 0.0,
+        seed: amount.seed,
+        is_told: amount.told,
+    };
+    let people = People::invite(&population, &database, folder).await;
+    let doors = Doors {
+        ordinary: DatabaseLink::start(database.url()).await,
+        direct: None,
+    };
+    let mut fleet = Fleet::new(folder, doors, &people.places);
+    fleet.grow(amount.replicas).await;
     let faults = faults::drawn(amount);
 
     let bar = report::bar(&people, amount, faults.len());
@@ -161,10 +182,13 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     fleet.stop().await;
     let ledger = bank.books.entries();
     let evidence = Evidence::gather(&people, &ledger, lives, calm, open).await;
+    let owners = people.owners().await;
     database.stop().await;
     let mut report = Report::of(amount, &faults, &people, &evidence, started.elapsed());
     report.calls = link.report();
-    let complaints = evidence.complaints();
+    let mut complaints = evidence.complaints();
+    complaints.extend(people.answers.complaints(&owners));
+    complaints.extend(model.complaints());
     assert!(
         complaints.is_empty(),
         "seed {}:\n{}\n{report}",

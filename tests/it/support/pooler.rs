@@ -1,7 +1,7 @@
 //! A pooler in transaction mode before the Postgres of the tests, as `PgBouncer` is one since 1.21: a few sessions for many
 //! clients, and a client has a session only from the first statement of a transaction to its end. Each transaction
 //! gets the session that was unused for longest, so what a client leaves in a session is soon another's. Statements that
-//! a client has prepared are prepared in each session where it executes them.
+//! a client has prepared are prepared in each session where it executes them, once for all clients with the same text.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -65,6 +65,7 @@ struct Shared {
     /// How often all connections were cut.
     cuts: watch::Sender<usize>,
     clients: AtomicUsize,
+    statements: AtomicUsize,
     misuse: Mutex<Vec<String>>,
 }
 
@@ -83,8 +84,8 @@ enum Owed {
     Ready,
 }
 
-/// A statement that a client has prepared: the number of the client, and its name there.
-type Statement = (usize, Vec<u8>);
+/// A prepared statement: its text and the types of its parameters, as they come in a message.
+type Statement = Vec<u8>;
 
 /// One connection to Postgres.
 struct Session {
@@ -102,6 +103,11 @@ struct Session {
 impl Pooler {
     /// Starts one before this database.
     pub fn start(database: &Secret) -> Self {
+        Self::with_sessions(database, SESSIONS)
+    }
+
+    /// The same with so many sessions at most.
+    pub fn with_sessions(database: &Secret, sessions: usize) -> Self {
         let mut url = Url::parse(database.expose()).unwrap();
         let mut query = url.query_pairs();
         let host = query.find(|(name, _)| name == "host");
@@ -114,10 +120,11 @@ impl Pooler {
             socket,
             user: url.username().to_owned(),
             database: url.path().trim_start_matches('/').to_owned(),
-            places: Arc::new(Semaphore::new(SESSIONS)),
+            places: Arc::new(Semaphore::new(sessions)),
             idle: Mutex::default(),
             cuts: watch::channel(0).0,
             clients: AtomicUsize::new(0),
+            statements: AtomicUsize::new(0),
             misuse: Mutex::default(),
         });
         url.set_query(Some("sslmode=disable"));
@@ -140,6 +147,11 @@ impl Pooler {
     /// Clients that have come so far.
     pub fn clients(&self) -> usize {
         self.shared.clients.load(Ordering::Relaxed)
+    }
+
+    /// Statements that clients have executed so far.
+    pub fn statements(&self) -> usize {
+        self.shared.statements.load(Ordering::Relaxed)
     }
 
     /// Statements that would have left something in a session, or relied on it.
@@ -165,7 +177,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 impl Shared {
     async fn serve(&self, client: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
-        let id = self.clients.fetch_add(1, Ordering::Relaxed);
+        self.clients.fetch_add(1, Ordering::Relaxed);
         let (reader, mut writer) = client.into_split();
         let mut reader = BufReader::new(reader);
         if let Err(unknown) = start_of_client(&mut reader, &mut writer).await? {
@@ -183,7 +195,6 @@ impl Shared {
         self.give_back(session, place);
         let mut messages = read_messages(reader);
         let mut client = Client {
-            id,
             writer,
             statements: HashMap::new(),
         };
@@ -232,13 +243,15 @@ impl Shared {
         session: &mut Session,
     ) -> io::Result<()> {
         self.note_misuse(&message, session);
+        if matches!(message.kind, b'Q' | b'E') {
+            self.statements.fetch_add(1, Ordering::Relaxed);
+        }
         match message.kind {
             b'X' => return Err(gone()),
             b'P' if message.body[0] != 0 => {
                 let (name, rest) = split_text(&message.body);
-                let (name, rest) = (name.to_vec(), rest.to_vec());
-                client.statements.insert(name.clone(), rest.clone());
-                return session.prepare((client.id, name), &rest, true).await;
+                client.statements.insert(name.to_vec(), rest.to_vec());
+                return session.prepare(rest, true).await;
             }
             b'B' => {
                 let (portal, rest) = split_text(&message.body);
@@ -252,8 +265,8 @@ impl Shared {
                 let (name, _) = split_text(&message.body[1..]);
                 let here = session.prepared_name(client, name).await?;
                 if message.kind == b'C' {
-                    session.prepared.remove(&(client.id, name.to_vec()));
-                    client.statements.remove(name);
+                    let text = client.statements.remove(name);
+                    session.prepared.remove(&text.unwrap_or_default());
                 }
                 message.body = [b"S", &*here, b"\0"].concat();
             }
@@ -336,25 +349,24 @@ impl Shared {
 }
 
 struct Client {
-    id: usize,
     writer: ClientWriter,
     /// The statements that it has prepared: the text and the types of each.
     statements: HashMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Session {
-    async fn prepare(
-        &mut self,
-        statement: Statement,
-        text: &[u8],
-        is_asked: bool,
-    ) -> io::Result<()> {
-        self.names += 1;
-        let name = format!("pooled_{}", self.names).into_bytes();
+    /// Prepares a statement. One that is prepared here is prepared once more without a name, which leaves nothing behind
+    /// and has Postgres answer in its turn.
+    async fn prepare(&mut self, text: &[u8], is_asked: bool) -> io::Result<()> {
+        let mut name = Vec::new();
+        if !self.prepared.contains_key(text) {
+            self.names += 1;
+            name = format!("pooled_{}", self.names).into_bytes();
+            self.prepared.insert(text.to_vec(), name.clone());
+        }
         let body = [&name, &b"\0"[..], text].concat();
-        self.prepared.insert(statement.clone(), name);
         self.owed.push_back(Owed::Parse {
-            statement,
+            statement: text.to_vec(),
             is_asked,
         });
         write(&mut self.writer, b'P', &body).await
@@ -362,13 +374,13 @@ impl Session {
 
     /// The name here of a statement of a client, which is prepared if it is not.
     async fn prepared_name(&mut self, client: &Client, name: &[u8]) -> io::Result<Vec<u8>> {
-        let statement = (client.id, name.to_vec());
-        if !self.prepared.contains_key(&statement)
-            && let Some(text) = client.statements.get(name)
-        {
-            self.prepare(statement.clone(), text, false).await?;
+        let Some(text) = client.statements.get(name) else {
+            return Ok(Vec::new());
+        };
+        if !self.prepared.contains_key(text) {
+            self.prepare(text, false).await?;
         }
-        Ok(self.prepared.get(&statement).cloned().unwrap_or_default())
+        Ok(self.prepared[text].clone())
     }
 
     /// Notes what an answer says. Returns whether it is for the client.

@@ -1,6 +1,7 @@
 //! The real program in a process of its own, as talkative as it is asked to be.
 
 use std::{
+    ffi::OsString,
     process::Stdio,
     sync::{Arc, Mutex},
     time::Duration,
@@ -26,12 +27,17 @@ pub struct Program {
     said: Arc<Mutex<String>>,
 }
 
+/// The program that tests start: `CHATELAINE_TEST_PROGRAM` names another build of it, such as the release.
+pub fn path() -> OsString {
+    let env = Environment::from_process();
+    let other = env.get("CHATELAINE_TEST_PROGRAM");
+    other.unwrap_or(env!("CARGO_BIN_EXE_chatelaine")).into()
+}
+
 /// A command line of the product. Nothing of our environment but what a process cannot do without.
 pub fn chatelaine(arguments: &[&str]) -> Command {
     let env = Environment::from_process();
-    // Another build of it, such as the release.
-    let other = env.get("CHATELAINE_TEST_PROGRAM");
-    let mut command = Command::new(other.unwrap_or(env!("CARGO_BIN_EXE_chatelaine")));
+    let mut command = Command::new(path());
     command.args(arguments).env_clear().kill_on_drop(true);
     command.envs(
         ["PATH", "HOME"]

@@ -5,7 +5,7 @@ use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 use domain::secret::Secret;
 use sqlx::postgres::PgConnectOptions;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split},
     net::{TcpListener, TcpStream, UnixStream},
     sync::watch,
 };
@@ -18,6 +18,13 @@ struct Link {
     stalled: bool,
 }
 
+/// What is behind the proxy.
+#[derive(Clone)]
+enum Behind {
+    Socket(PathBuf),
+    Address(String),
+}
+
 #[derive(Clone)]
 pub struct DatabaseLink {
     /// What a replica takes for the database.
@@ -26,11 +33,14 @@ pub struct DatabaseLink {
 }
 
 impl DatabaseLink {
-    /// In front of a database that listens on a Unix socket.
+    /// In front of a database that listens on a Unix socket, or of a pooler, which listens at an address.
     pub async fn start(database: &Secret) -> Self {
         let options: PgConnectOptions = database.expose().parse().unwrap();
-        let folder = options.get_socket().expect("it listens on a Unix socket");
-        let socket = folder.join(format!(".s.PGSQL.{}", options.get_port()));
+        let port = options.get_port();
+        let behind = match options.get_socket() {
+            Some(folder) => Behind::Socket(folder.join(format!(".s.PGSQL.{port}"))),
+            None => Behind::Address(format!("{}:{port}", options.get_host())),
+        };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!(
             "postgres://{}@{}/{}?sslmode=disable",
@@ -39,7 +49,7 @@ impl DatabaseLink {
             options.get_database().expect("the URL names the database"),
         );
         let link = Arc::new(watch::Sender::new(Link::default()));
-        tokio::spawn(serve(listener, socket, Arc::clone(&link)));
+        tokio::spawn(serve(listener, behind, Arc::clone(&link)));
         Self {
             url: Secret::new(url),
             link,
@@ -61,28 +71,43 @@ impl DatabaseLink {
 
 async fn serve(
     listener: TcpListener,
-    socket: PathBuf,
+    behind: Behind,
     link: Arc<watch::Sender<Link>>,
 ) -> Infallible {
     loop {
         let Ok((client, _)) = listener.accept().await else {
             continue;
         };
-        let (socket, link) = (socket.clone(), link.subscribe());
+        let (behind, link) = (behind.clone(), link.subscribe());
         tokio::spawn(async move {
-            // The database may be down, and then the client's connection ends.
-            if let Ok(server) = UnixStream::connect(socket).await {
-                carry(client, server, link).await;
+            // What is behind may be down, and then the client's connection ends.
+            match behind {
+                Behind::Socket(socket) => {
+                    if let Ok(server) = UnixStream::connect(socket).await {
+                        carry(client, server, link).await;
+                    }
+                }
+                Behind::Address(address) => {
+                    if let Ok(server) = TcpStream::connect(address).await {
+                        let _ = server.set_nodelay(true);
+                        carry(client, server, link).await;
+                    }
+                }
             }
         });
     }
 }
 
-async fn carry(client: TcpStream, server: UnixStream, link: watch::Receiver<Link>) {
+async fn carry(
+    client: TcpStream,
+    server: impl AsyncRead + AsyncWrite,
+    link: watch::Receiver<Link>,
+) {
+    let _ = client.set_nodelay(true);
     let cuts = link.borrow().cuts;
     let mut cut = link.clone();
     let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+    let (from_server, to_server) = split(server);
     tokio::select! {
         () = pump(from_client, to_server, link.clone()) => {}
         () = pump(from_server, to_client, link) => {}

@@ -274,7 +274,9 @@ fn broken_promise(request: &Request, word: &Word) -> Option<String> {
 mod tests {
     use super::{super::people::Who, *};
 
-    const CHIEF: Who = Who::Chief(0);
+    fn chief() -> Who {
+        Who::chief(0, 0)
+    }
 
     /// A request that ended so, which its chief approved, with words of theirs, and so many executions.
     fn evidence(
@@ -284,7 +286,7 @@ mod tests {
         times: usize,
     ) -> Evidence {
         let word = |(choice, heard): &(Choice, Heard)| Word {
-            by: CHIEF,
+            by: chief(),
             choice: *choice,
             reason: "why".to_owned(),
             heard: heard.clone(),
@@ -295,7 +297,7 @@ mod tests {
             args_sha256: [1; 32],
             min_approvals: 1,
             votes: (0..approvals)
-                .map(|_| (CHIEF.name(), true, "why".to_owned()))
+                .map(|_| (chief().name(), true, "why".to_owned()))
                 .collect(),
             sent: Some([1; 32]),
             words: words.iter().map(word).collect(),

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
+    answers::{Kind, mark},
     model::PLEASE,
-    people::{CHIEFS, People, Request, TIME_LIMIT, Who},
+    people::{People, Request, TIME_LIMIT, Who},
 };
 
 pub enum Life {
@@ -62,12 +63,22 @@ pub async fn live(people: &People, at: usize) -> Option<Life> {
     if !people.begin().await {
         return None;
     }
-    let mut random = StdRng::seed_from_u64(people.seed.wrapping_mul(1_000_003) ^ at as u64);
-    let clerk = Who::clerk_of(at);
+    let mut random = random_of(people, at);
+    let clerk = people.draw_clerk(&mut random);
+    Some(want(people, clerk, &mut random).await)
+}
+
+/// What is drawn for the request of this number.
+pub fn random_of(people: &People, at: usize) -> StdRng {
+    StdRng::seed_from_u64(people.seed.wrapping_mul(1_000_003) ^ at as u64)
+}
+
+/// A call that a clerk wants, to the last word about it.
+pub async fn want(people: &People, clerk: Who, random: &mut StdRng) -> Life {
     if random.random_bool(0.1) {
-        return Some(pay_at_till(people, clerk, &mut random).await);
+        return pay_at_till(people, clerk, random).await;
     }
-    let (approval, args_sha256) = ask(people, clerk, &mut random).await;
+    let (approval, args_sha256) = ask(people, clerk, random, "bank").await;
     // Some of them expire within moments, before, during or after what is said about them.
     let expiry = random
         .random_bool(0.3)
@@ -76,7 +87,7 @@ pub async fn live(people: &People, at: usize) -> Option<Life> {
     let words = (0..[0, 1, 1, 1, 2, 2, 2, 3, 3, 4][random.random_range(0..10)]).map(|_| {
         let delay = Duration::from_millis(random.random_range(0..span));
         let (word, random) = (
-            draw(clerk, &mut random),
+            draw(people, clerk, random),
             StdRng::seed_from_u64(random.next_u64()),
         );
         async move {
@@ -91,18 +102,42 @@ pub async fn live(people: &People, at: usize) -> Option<Life> {
         }
     };
     let ((), words) = tokio::join!(run_out, words);
-    Some(Life::Waited(SeenRequest {
+    Life::Waited(SeenRequest {
         approval,
         args_sha256,
         words,
-    }))
+    })
+}
+
+/// A request that nobody says anything about yet.
+pub async fn ask_for_later(people: &People, clerk: Who, random: &mut StdRng) -> SeenRequest {
+    let (approval, args_sha256) = ask(people, clerk, random, "later").await;
+    SeenRequest {
+        approval,
+        args_sha256,
+        words: Vec::new(),
+    }
+}
+
+/// A chief approves what was asked for long ago.
+pub async fn approve(people: &People, company: usize, seen: &mut SeenRequest, random: &mut StdRng) {
+    let word = Word {
+        by: people.draw_chief(company, random),
+        choice: Choice::Approve,
+        reason: "at last".to_owned(),
+        heard: Heard::No,
+    };
+    let random = StdRng::seed_from_u64(random.next_u64());
+    let word = say(people, seen.approval, seen.args_sha256, word, random).await;
+    seen.words.push(word);
 }
 
 /// A call that is made at once, asked for through a client that insists.
 async fn pay_at_till(people: &People, clerk: Who, random: &mut StdRng) -> Life {
-    let (tool, arguments) = invoice(people.number(), random);
+    let (tool, arguments) = invoice(people.number(), clerk, random);
     let asked = completion("till", tool, &arguments);
-    people.send_as_client(clerk, random, &asked).await;
+    let kind = Kind::Other;
+    people.send_as_client(clerk, random, kind, &asked).await;
     Life::Direct(hash_of(&arguments))
 }
 
@@ -116,8 +151,8 @@ fn hash_of(arguments: &Value) -> canonical::Hash {
     canonical::hash(&canonical::text(&Json::from(arguments)).unwrap())
 }
 
-fn draw(clerk: Who, random: &mut StdRng) -> Word {
-    let chief = Who::Chief(random.random_range(0..CHIEFS));
+fn draw(people: &People, clerk: Who, random: &mut StdRng) -> Word {
+    let chief = people.draw_chief(clerk.company, random);
     let (by, choice) = match random.random_range(0..20) {
         0..14 => (chief, Choice::Approve),
         14..17 => (chief, Choice::Reject),
@@ -133,14 +168,25 @@ fn draw(clerk: Who, random: &mut StdRng) -> Word {
 
 /// Asks for a call of its own until a request for it is seen. What was asked for without an answer may become a
 /// request as well, which nobody will decide.
-async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonical::Hash) {
+async fn ask(
+    people: &People,
+    clerk: Who,
+    random: &mut StdRng,
+    server: &str,
+) -> (Uuid, canonical::Hash) {
     let deadline = clock::instant() + TIME_LIMIT;
     loop {
-        let (tool, arguments) = wanted(people.number(), random);
+        let number = people.number();
+        let (tool, arguments) = if server == "bank" {
+            wanted(number, clerk, random)
+        } else {
+            invoice(number, clerk, random)
+        };
         let args_sha256 = hash_of(&arguments);
         if random.random_bool(0.2) {
-            let asked = completion("bank", tool, &arguments);
-            people.send_as_client(clerk, random, &asked).await;
+            let asked = completion(server, tool, &arguments);
+            let kind = Kind::Other;
+            people.send_as_client(clerk, random, kind, &asked).await;
             if let Some(id) = people.request_with(args_sha256).await {
                 return (id, args_sha256);
             }
@@ -165,7 +211,7 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
         } else {
             "/call "
         };
-        let text = json!({ "text": format!("{command}bank {tool} {arguments}") });
+        let text = json!({ "text": format!("{command}{server} {tool} {arguments}") });
         let said = people
             .try_once(clerk, random, &Request::post(&messages, &text))
             .await;
@@ -196,9 +242,9 @@ fn assert_in_time(clerk: Who, deadline: Instant) {
 
 /// A call that nobody else asks for: an invoice, which one chief approves, or a payment, which needs two of them
 /// and may be more than the account holds.
-fn wanted(number: usize, random: &mut StdRng) -> (&'static str, Value) {
+fn wanted(number: usize, clerk: Who, random: &mut StdRng) -> (&'static str, Value) {
     if random.random_bool(0.7) {
-        return invoice(number, random);
+        return invoice(number, clerk, random);
     }
     let most = if random.random_bool(0.8) {
         0
@@ -212,11 +258,11 @@ fn wanted(number: usize, random: &mut StdRng) -> (&'static str, Value) {
     )
 }
 
-fn invoice(number: usize, random: &mut StdRng) -> (&'static str, Value) {
+fn invoice(number: usize, clerk: Who, random: &mut StdRng) -> (&'static str, Value) {
     let cents = random.random_range(0..100);
     let amount = format!("{number}.{cents:02}");
-    let arguments =
-        json!({ "customer": format!("customer {number}"), "amount": amount, "currency": "EUR" });
+    let customer = format!("customer {number} of {}", mark(clerk.company));
+    let arguments = json!({ "customer": customer, "amount": amount, "currency": "EUR" });
     ("create_invoice", arguments)
 }
 
@@ -281,7 +327,11 @@ async fn say(
         }
     };
     let heard = match people
-        .insist(word.by, &mut random, &Request::post(path, &body))
+        .insist(
+            word.by,
+            &mut random,
+            &Request::post(path, &body).of_kind(Kind::Decision),
+        )
         .await
     {
         (200, view) => match State::ALL

@@ -1,20 +1,40 @@
 //! The model of the bank's agent. It calls what it is told to call, and one of eight of its answers is an error, cut off,
 //! nonsense or missing.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::Value;
 
+use super::answers::marks;
 use crate::support::model::{Reply, ScriptedModel, calls, error, last_user, raw, said, text};
 
 /// How a clerk begins a message that the model makes a call of.
 pub const PLEASE: &str = "please call ";
 
-pub async fn start(seed: u64) -> ScriptedModel {
-    let model = ScriptedModel::start().await;
+pub struct Model {
+    pub scripted: ScriptedModel,
+    mixed: Arc<Mutex<Vec<String>>>,
+}
+
+impl Model {
+    /// Requests in which it was told texts of several companies.
+    pub fn complaints(&self) -> Vec<String> {
+        self.mixed.lock().unwrap().clone()
+    }
+}
+
+pub async fn start(seed: u64) -> Model {
+    let scripted = ScriptedModel::start().await;
+    let mixed = Arc::<Mutex<Vec<String>>>::default();
+    let seen = mixed.clone();
     let random = Mutex::new(StdRng::seed_from_u64(seed ^ 3));
-    model.on(move |request| {
+    scripted.on(move |request| {
+        let companies = marks(&request.to_string());
+        if companies.len() > 1 {
+            let complaint = format!("the model was told texts of the companies {companies:?}");
+            seen.lock().unwrap().push(complaint);
+        }
         let good = answer(request);
         let mut random = random.lock().unwrap();
         Some(match random.random_range(0..40) {
@@ -26,7 +46,7 @@ pub async fn start(seed: u64) -> ScriptedModel {
             _ => good,
         })
     });
-    model
+    Model { scripted, mixed }
 }
 
 fn answer(request: &Value) -> Reply {

@@ -2,6 +2,7 @@
 //! eyes, which see every row.
 
 use std::{
+    collections::HashMap,
     io::{IsTerminal, Write},
     path::Path,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -13,19 +14,18 @@ use domain::{canonical, clock, clock::Clock};
 use http::Method;
 use rand::{RngExt, rngs::StdRng};
 use serde_json::Value;
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 use super::{
     Amount,
-    processes::{Addresses, Database},
+    answers::{Answer, Answers, Kind, is_not_for_good, mark},
+    processes::{Database, Places},
 };
 use crate::support::client::Client;
 
-const CLERKS: usize = 8;
-pub const CHIEFS: usize = 3;
 /// What a client waits for one answer.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// What a chat client waits for one.
@@ -33,83 +33,120 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long somebody insists. Far longer than any fault lasts.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
+/// How many people there are.
+pub struct Population {
+    pub companies: usize,
+    /// Of each company.
+    pub clerks: usize,
+    pub chiefs: usize,
+    /// How uneven they ask: of all clerks the nth asks as often as the first one divided by n to this power.
+    pub exponent: f64,
+    pub seed: u64,
+    /// Somebody waits for the test.
+    pub is_told: bool,
+}
+
 pub struct People {
     pub seed: u64,
-    /// Somebody waits for the torture.
     is_told: bool,
-    pub addresses: Addresses,
-    clerks: Vec<Client>,
-    chiefs: Vec<Client>,
+    pub places: Places,
+    companies: Vec<Company>,
+    /// The share of the first clerks in all that is asked, by how many they are: up to 1.
+    shares: Vec<f64>,
     eyes: PgPool,
     /// One for each request that may begin.
     tickets: Semaphore,
     begun: watch::Sender<usize>,
     struck: AtomicUsize,
     asked: AtomicUsize,
-    /// Requests over HTTP that nobody answered, or not for good.
-    unanswered: AtomicUsize,
+    pub answers: Answers,
+}
+
+/// A tenant.
+struct Company {
+    tenant: Uuid,
+    clerks: Vec<Client>,
+    chiefs: Vec<Client>,
 }
 
 /// Somebody of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
-    Clerk(usize),
-    Chief(usize),
+pub struct Who {
+    pub company: usize,
+    post: Post,
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Post {
+    Clerk,
+    Chief,
 }
 
 impl Who {
-    pub fn clerk_of(request: usize) -> Self {
-        Self::Clerk(request % CLERKS)
+    pub fn clerk(company: usize, at: usize) -> Self {
+        let post = Post::Clerk;
+        Self { company, post, at }
+    }
+
+    pub fn chief(company: usize, at: usize) -> Self {
+        let post = Post::Chief;
+        Self { company, post, at }
     }
 
     /// The user's id.
     pub fn name(self) -> String {
-        match self {
-            Self::Clerk(at) => format!("clerk-{at}"),
-            Self::Chief(at) => format!("chief-{at}"),
+        match self.post {
+            Post::Clerk => format!("clerk-{}", self.at),
+            Post::Chief => format!("chief-{}", self.at),
         }
     }
 }
 
 impl People {
-    pub async fn invite(amount: &Amount, database: &Database, folder: &Path) -> Self {
+    pub async fn invite(population: &Population, database: &Database, folder: &Path) -> Self {
         let db = database.open().await;
-        let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false)
-            .await
-            .unwrap();
         let (data, now) = (folder.join("data"), Clock::System.now());
-        let invited = async |who: Who, role: &str| {
-            let person = development::DevelopmentUser {
-                user: who.name(),
-                roles: vec![role.to_owned()],
-                ..development::DevelopmentUser::default()
+        // Where they are is said with each request.
+        let anybody = Client::new("", None);
+        let mut companies = Vec::new();
+        for company in 0..population.companies {
+            let tenant = accounts::add_tenant(&db, &Clock::System, &mark(company), None, false)
+                .await
+                .unwrap();
+            let invited = async |who: Who, role: &str| {
+                let person = development::DevelopmentUser {
+                    user: who.name(),
+                    roles: vec![role.to_owned()],
+                    ..development::DevelopmentUser::default()
+                };
+                let day = now..now + time::Duration::days(1);
+                let token = development::token(&db, &data, &tenant, &person, day)
+                    .await
+                    .unwrap();
+                let bearer = format!("Bearer {}", token.expose());
+                anybody.clone().with_header("authorization", &bearer)
             };
-            let token = development::token(
-                &db,
-                &data,
-                &tenant,
-                &person,
-                now..now + time::Duration::days(1),
-            )
-            .await
-            .unwrap();
-            // Where they are is said with each request.
-            Client::new("", Some(&token))
-        };
-        let (mut clerks, mut chiefs) = (Vec::new(), Vec::new());
-        for at in 0..CLERKS {
-            clerks.push(invited(Who::Clerk(at), "clerk").await);
-        }
-        for at in 0..CHIEFS {
-            chiefs.push(invited(Who::Chief(at), "chief").await);
+            let (mut clerks, mut chiefs) = (Vec::new(), Vec::new());
+            for at in 0..population.clerks {
+                clerks.push(invited(Who::clerk(company, at), "clerk").await);
+            }
+            for at in 0..population.chiefs {
+                chiefs.push(invited(Who::chief(company, at), "chief").await);
+            }
+            companies.push(Company {
+                tenant: tenant.id.0,
+                clerks,
+                chiefs,
+            });
         }
         db.close().await;
         Self {
-            seed: amount.seed,
-            is_told: amount.told,
-            addresses: Addresses::default(),
-            clerks,
-            chiefs,
+            seed: population.seed,
+            is_told: population.is_told,
+            places: Places::default(),
+            companies,
+            shares: shares(population),
             eyes: PgPoolOptions::new()
                 .max_connections(6)
                 .connect_lazy_with(database.all_seeing()),
@@ -117,8 +154,22 @@ impl People {
             begun: watch::Sender::new(0),
             struck: AtomicUsize::new(0),
             asked: AtomicUsize::new(0),
-            unanswered: AtomicUsize::new(0),
+            answers: Answers::default(),
         }
+    }
+
+    /// Who asks next. The busiest clerks are spread over all companies.
+    pub fn draw_clerk(&self, random: &mut StdRng) -> Who {
+        let drawn = random.random_range(0.0..1.0);
+        let rank = self.shares.partition_point(|share| *share <= drawn);
+        let rank = rank.min(self.shares.len() - 1);
+        Who::clerk(rank % self.companies.len(), rank / self.companies.len())
+    }
+
+    /// Somebody who decides in that company.
+    pub fn draw_chief(&self, company: usize, random: &mut StdRng) -> Who {
+        let chiefs = self.companies[company].chiefs.len();
+        Who::chief(company, random.random_range(0..chiefs))
     }
 
     /// Lets so many more requests begin.
@@ -173,14 +224,11 @@ impl People {
         (*self.begun.borrow(), self.struck.load(Relaxed))
     }
 
-    pub fn unanswered(&self) -> usize {
-        self.unanswered.load(Relaxed)
-    }
-
-    fn client(&self, who: Who) -> &Client {
-        match who {
-            Who::Clerk(at) => &self.clerks[at],
-            Who::Chief(at) => &self.chiefs[at],
+    pub fn client(&self, who: Who) -> &Client {
+        let company = &self.companies[who.company];
+        match who.post {
+            Post::Clerk => &company.clerks[who.at],
+            Post::Chief => &company.chiefs[who.at],
         }
     }
 
@@ -202,7 +250,7 @@ impl People {
         request: &Request<'_>,
         timeout: Duration,
     ) -> Option<(u16, Value)> {
-        let there = self.client(who).at(&self.addresses.any(random));
+        let there = self.client(who).at(&self.places.any(random));
         let mut sent = there
             .request(request.method.clone(), &request.path)
             .timeout(timeout);
@@ -212,20 +260,28 @@ impl People {
         if let Some(key) = &request.key {
             sent = sent.header("idempotency-key", key);
         }
+        let started = clock::instant();
         let answered = async {
             let answer = sent.send().await.ok()?;
-            let status = answer.status().as_u16();
-            if status >= 500 || status == 429 {
-                None
-            } else {
-                Some((status, answer.json().await.ok()?))
-            }
+            Some((answer.status().as_u16(), answer.text().await.ok()?))
         };
-        let answered = answered.await;
-        if answered.is_none() {
-            self.unanswered.fetch_add(1, Relaxed);
+        let Some((status, text)) = answered.await else {
+            self.answers.note_silence();
+            return None;
+        };
+        let answer = Answer {
+            kind: request.kind,
+            path: &request.path,
+            sent: started,
+            took: started.elapsed(),
+            status,
+            text: &text,
+        };
+        self.answers.note(who.company, &answer);
+        if is_not_for_good(status) {
+            return None;
         }
-        answered
+        Some((status, serde_json::from_str(&text).ok()?))
     }
 
     /// The same again and again, now here and now there, until somebody answers for good.
@@ -254,11 +310,11 @@ impl People {
     /// answer is a 408, 409, 429 or 5xx. It waits longer than any fault lasts. Mostly it names its request, so that nothing
     /// is done twice for it. Where somebody waits for the torture, half of the requests have no name: then a replica that
     /// is killed in the moment in which it answers may be asked twice, and nobody can tell.
-    pub async fn send_as_client(&self, who: Who, random: &mut StdRng, body: &Value) {
+    pub async fn send_as_client(&self, who: Who, random: &mut StdRng, kind: Kind, body: &Value) {
         let is_named = !self.is_told || random.random_bool(0.5);
         let key = is_named.then(|| Uuid::new_v4().to_string());
         for attempt in 0..3 {
-            let mut request = Request::post("/v1/chat/completions", body);
+            let mut request = Request::post("/v1/chat/completions", body).of_kind(kind);
             request.key.clone_from(&key);
             match self.try_for(who, random, &request, PATIENCE).await {
                 None | Some((408 | 409, _)) => {}
@@ -344,6 +400,34 @@ impl People {
             .await
     }
 
+    /// The company that owns each row that has an id.
+    pub async fn owners(&self) -> HashMap<Uuid, usize> {
+        let tenants = self.companies.iter().enumerate();
+        let tenants: HashMap<_, _> = tenants.map(|(at, of)| (of.tenant, at)).collect();
+        let tables = "select c.table_name::text from information_schema.columns c
+                      join information_schema.columns t using (table_schema, table_name)
+                      where table_schema = 'public' and t.column_name = 'tenant_id'
+                        and c.column_name = 'id' and c.data_type = 'uuid'";
+        let tables: Vec<(String,)> = self.rows(tables).await;
+        assert!(
+            tables.iter().any(|(table,)| table == "conversations"),
+            "{tables:?}"
+        );
+        let mut owners = tenants.clone();
+        for (table,) in tables {
+            let sql = format!("select id, tenant_id from {table}");
+            let rows: Vec<(Uuid, Uuid)> = self
+                .look(async || {
+                    sqlx::query_as(AssertSqlSafe(sql.clone()))
+                        .fetch_all(&self.eyes)
+                        .await
+                })
+                .await;
+            owners.extend(rows.iter().map(|(id, tenant)| (*id, tenants[tenant])));
+        }
+        owners
+    }
+
     /// The database may be gone for a moment, which the test's own eyes must not mind.
     async fn look<T>(&self, look: impl AsyncFn() -> Result<T, sqlx::Error>) -> T {
         let deadline = clock::instant() + TIME_LIMIT;
@@ -367,6 +451,7 @@ pub struct Request<'a> {
     pub body: Option<&'a Value>,
     /// The name of the request.
     pub key: Option<String>,
+    pub kind: Kind,
 }
 
 impl<'a> Request<'a> {
@@ -376,7 +461,13 @@ impl<'a> Request<'a> {
             path: path.into(),
             body: Some(body),
             key: None,
+            kind: Kind::Other,
         }
+    }
+
+    pub fn of_kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
     }
 
     pub fn get(path: impl Into<String>) -> Self {
@@ -385,6 +476,20 @@ impl<'a> Request<'a> {
             path: path.into(),
             body: None,
             key: None,
+            kind: Kind::Read,
         }
     }
+}
+
+/// The share of the first clerks in all that is asked, by how many they are.
+fn shares(population: &Population) -> Vec<f64> {
+    let clerks = u32::try_from(population.companies * population.clerks).unwrap();
+    let weights = (1..=clerks).map(|rank| f64::from(rank).powf(-population.exponent));
+    let sums = weights.scan(0.0, |sum, weight| {
+        *sum += weight;
+        Some(*sum)
+    });
+    let sums: Vec<_> = sums.collect();
+    let all = sums.last().copied().unwrap_or(1.0);
+    sums.into_iter().map(|sum| sum / all).collect()
 }

@@ -1,6 +1,8 @@
 //! The replicas as they are shipped, each a process of its own, and a database that can crash.
 
 use std::{
+    collections::BTreeMap,
+    ffi::OsString,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -16,6 +18,7 @@ use sqlx::postgres::PgConnectOptions;
 use store::Db;
 
 use super::database_link::DatabaseLink;
+use crate::support::program;
 
 /// Replicas take each other for dead after this time.
 pub const LEASE: Duration = Duration::from_secs(2);
@@ -72,8 +75,8 @@ impl Database {
             .unwrap();
     }
 
-    pub async fn link(&self) -> DatabaseLink {
-        DatabaseLink::start(&self.url).await
+    pub fn url(&self) -> &Secret {
+        &self.url
     }
 
     pub async fn open(&self) -> Db {
@@ -90,7 +93,8 @@ impl Database {
     }
 }
 
-/// The bank's agent: what a clerk asks for, one or two chiefs approve, but for invoices at the till.
+/// The bank's agent: what a clerk asks for, one or two chiefs approve, but for invoices at the till. Nobody decides about
+/// what is asked for `later` before half of the time is over, where anybody asks for that.
 const PACK: &str = r#"
 metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
 languages: { en: {} }
@@ -106,69 +110,137 @@ mcp:
         default: none
         roles: { clerk: [create_invoice, send_money] }
         approval:
-          - { tools: [create_invoice], approvers: [chief], timeoutMinutes: 600 }
-          - { tools: [send_money], approvers: [chief], minApprovals: 2, selfApproval: false, timeoutMinutes: 600 }
+          - { tools: [create_invoice], approvers: [chief], timeoutMinutes: OPEN }
+          - { tools: [send_money], approvers: [chief], minApprovals: 2, selfApproval: false, timeoutMinutes: OPEN }
     - name: till
       transport: streamable-http
       url: "BANK_URL"
       timeouts: { requestSeconds: 5 }
       toolAccess: { default: none, roles: { clerk: [create_invoice] } }
+    - name: later
+      transport: streamable-http
+      url: "BANK_URL"
+      timeouts: { requestSeconds: 5 }
+      toolAccess:
+        default: none
+        roles: { clerk: [create_invoice] }
+        approval: [{ tools: [create_invoice], approvers: [chief], timeoutMinutes: 600 }]
 "#;
 
-/// Writes the pack of the replicas.
-pub fn write_pack(folder: &Path, bank: &str, model: &str) {
+/// Writes the pack of the replicas. A request expires so many minutes after it was made.
+pub fn write_pack(folder: &Path, bank: &str, model: &str, minutes: u32) {
     let pack = folder.join("packs/bank");
     fs::create_dir_all(&pack).unwrap();
     fs::write(
         pack.join("agent-pack.yaml"),
-        PACK.replace("BANK_URL", bank).replace("MODEL_URL", model),
+        PACK.replace("BANK_URL", bank)
+            .replace("MODEL_URL", model)
+            .replace("OPEN", &minutes.to_string()),
     )
     .unwrap();
 }
 
+/// A replica as it can be found.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub address: String,
+    pub process: u32,
+}
+
 /// Where the replicas listen: what a load balancer knows, dead and frozen ones included.
 #[derive(Clone, Default)]
-pub struct Addresses(Arc<Mutex<Vec<String>>>);
+pub struct Places(Arc<Mutex<Vec<Place>>>);
 
-impl Addresses {
+impl Places {
     pub fn any(&self, random: &mut StdRng) -> String {
-        let addresses = self.0.lock().unwrap();
-        addresses[random.random_range(0..addresses.len())].clone()
+        let places = self.0.lock().unwrap();
+        places[random.random_range(0..places.len())].address.clone()
     }
 
-    fn set(&self, at: usize, address: String) {
-        self.0.lock().unwrap()[at] = address;
+    pub fn all(&self) -> Vec<Place> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn set(&self, at: usize, place: Place) {
+        self.0.lock().unwrap()[at] = place;
+    }
+}
+
+/// The ways from the replicas to the database.
+pub struct Doors {
+    pub ordinary: DatabaseLink,
+    /// For `LISTEN`, where a pooler is behind the other one.
+    pub direct: Option<DatabaseLink>,
+}
+
+impl Doors {
+    fn links(&self) -> impl Iterator<Item = &DatabaseLink> {
+        [&self.ordinary].into_iter().chain(&self.direct)
+    }
+
+    /// Ends every connection, whatever is under way on it.
+    pub fn cut(&self) {
+        self.links().for_each(DatabaseLink::cut);
+    }
+
+    /// Lets nothing pass for a time.
+    pub async fn stall(&self, time: Duration) {
+        join_all(self.links().map(|link| link.stall(time))).await;
     }
 }
 
 /// The replicas.
 pub struct Fleet {
     folder: PathBuf,
-    pub database: DatabaseLink,
-    addresses: Addresses,
+    pub database: Doors,
+    /// What runs of it, from the next start on.
+    pub program: OsString,
+    /// What a replica is told at its next start.
+    pub variables: BTreeMap<&'static str, String>,
+    places: Places,
     replicas: Vec<Replica>,
     started: usize,
 }
 
 impl Fleet {
-    pub async fn start(
-        folder: &Path,
-        database: &Database,
-        addresses: &Addresses,
-        replicas: usize,
-    ) -> Self {
-        let (folder, database) = (folder.to_owned(), database.link().await);
-        let mut fleet = Self {
-            folder,
+    /// None runs before [`Fleet::grow`].
+    pub fn new(folder: &Path, database: Doors, places: &Places) -> Self {
+        let mut variables: BTreeMap<_, _> = [
+            ("CHATELAINE_LISTEN", "127.0.0.1:0"),
+            ("DATABASE_URL", database.ordinary.url.expose()),
+            ("CHATELAINE_DATABASE_CONNECTIONS", "12"),
+            ("MCP_CONFIG_ENCRYPTION_KEY", &"5e".repeat(32)),
+            ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),
+            ("CHATELAINE_TENANT_EGRESS_ALLOW", "127.0.0.1"),
+            ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
+            ("CHATELAINE_APPROVALS_PER_USER", "1000000"),
+            ("CHATELAINE_APPROVALS_PER_TENANT", "1000000"),
+            ("CHATELAINE_RUN_LEASE_SECONDS", &LEASE.as_secs().to_string()),
+            ("CHATELAINE_LOG", "info,sqlx=error"),
+        ]
+        .map(|(name, value)| (name, value.to_owned()))
+        .into();
+        if let Some(direct) = &database.direct {
+            let url = direct.url.expose().to_owned();
+            variables.insert("CHATELAINE_LISTEN_DATABASE_URL", url);
+        }
+        Self {
+            folder: folder.to_owned(),
             database,
-            addresses: addresses.clone(),
+            program: program::path(),
+            variables,
+            places: places.clone(),
             replicas: Vec::new(),
             started: 0,
-        };
-        let mut begun: Vec<_> = (0..replicas).map(|_| fleet.begin()).collect();
-        *fleet.addresses.0.lock().unwrap() = join_all(begun.iter_mut().map(Replica::address)).await;
-        fleet.replicas = begun;
-        fleet
+        }
+    }
+
+    /// Starts so many more.
+    pub async fn grow(&mut self, replicas: usize) {
+        let mut begun: Vec<_> = (0..replicas).map(|_| self.begin()).collect();
+        let places = join_all(begun.iter_mut().map(Replica::place)).await;
+        self.places.0.lock().unwrap().extend(places);
+        self.replicas.extend(begun);
     }
 
     pub fn size(&self) -> usize {
@@ -180,9 +252,21 @@ impl Fleet {
         self.replicas[at].must_run();
         self.replicas[at].child.kill().unwrap();
         self.replicas[at].child.wait().unwrap();
+        self.replace(at).await;
+    }
+
+    /// Stops one in order, and starts another in its place.
+    pub async fn restart(&mut self, at: usize) {
+        self.replicas[at].must_run();
+        signal("TERM", self.replicas[at].child.id());
+        self.replicas[at].must_end_well().await;
+        self.replace(at).await;
+    }
+
+    async fn replace(&mut self, at: usize) {
         self.replicas[at] = self.begin();
-        let address = self.replicas[at].address().await;
-        self.addresses.set(at, address);
+        let place = self.replicas[at].place().await;
+        self.places.set(at, place);
     }
 
     /// Lets one stand still for a time.
@@ -200,38 +284,29 @@ impl Fleet {
             signal("TERM", replica.child.id());
         }
         for replica in &mut self.replicas {
-            let status = replica.ended().await;
-            assert!(
-                status.success(),
-                "a replica did not stop in order ({status}); see {}",
-                replica.log.display()
-            );
+            replica.must_end_well().await;
         }
+    }
+
+    /// A command line of the product with what its replicas are told.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(&self.variables)
+            .env("CHATELAINE_PACKS", self.folder.join("packs"))
+            .env("CHATELAINE_DATA", self.folder.join("data"))
+            .current_dir(&self.folder)
+            .stdin(Stdio::null());
+        command
     }
 
     fn begin(&mut self) -> Replica {
         self.started += 1;
         let log = self.folder.join(format!("replica-{}.log", self.started));
-        let child = Command::new(env!("CARGO_BIN_EXE_chatelaine"))
-            .arg("serve")
-            .env_clear()
-            .envs([
-                ("CHATELAINE_LISTEN", "127.0.0.1:0"),
-                ("DATABASE_URL", self.database.url.expose()),
-                ("CHATELAINE_DATABASE_CONNECTIONS", "12"),
-                ("MCP_CONFIG_ENCRYPTION_KEY", &"5e".repeat(32)),
-                ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),
-                ("CHATELAINE_TENANT_EGRESS_ALLOW", "127.0.0.1"),
-                ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
-                ("CHATELAINE_APPROVALS_PER_USER", "1000000"),
-                ("CHATELAINE_APPROVALS_PER_TENANT", "1000000"),
-                ("CHATELAINE_RUN_LEASE_SECONDS", &LEASE.as_secs().to_string()),
-                ("CHATELAINE_LOG", "info,sqlx=error"),
-            ])
-            .env("CHATELAINE_PACKS", self.folder.join("packs"))
-            .env("CHATELAINE_DATA", self.folder.join("data"))
-            .current_dir(&self.folder)
-            .stdin(Stdio::null())
+        let child = self
+            .command(&["serve"])
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
             .spawn()
@@ -248,7 +323,7 @@ struct Replica {
 
 impl Replica {
     /// Where it listens, as soon as it says so.
-    async fn address(&mut self) -> String {
+    async fn place(&mut self) -> Place {
         let deadline = clock::instant() + TIME_LIMIT;
         loop {
             self.must_run();
@@ -258,7 +333,10 @@ impl Replica {
                 .split_once("listening address=")
                 .and_then(|(_, rest)| rest.split_once('\n'));
             if let Some((address, _)) = address {
-                return format!("http://{}", address.trim());
+                return Place {
+                    address: format!("http://{}", address.trim()),
+                    process: self.child.id(),
+                };
             }
             assert!(
                 clock::instant() < deadline,
@@ -276,6 +354,15 @@ impl Replica {
                 self.log.display()
             );
         }
+    }
+
+    async fn must_end_well(&mut self) {
+        let status = self.ended().await;
+        assert!(
+            status.success(),
+            "a replica did not stop in order ({status}); see {}",
+            self.log.display()
+        );
     }
 
     async fn ended(&mut self) -> ExitStatus {

@@ -45,28 +45,28 @@ pub async fn bar(people: &People, amount: &Amount, faults: usize) -> Infallible 
 pub struct Report {
     seed: u64,
     took: Duration,
-    requests: usize,
-    direct: usize,
-    states: BTreeMap<&'static str, usize>,
-    executed: usize,
+    counts: Counts,
     replicas: usize,
     faults: [usize; 5],
     /// What became of the calls on their way to the bank.
     pub calls: String,
-    acknowledged: BTreeMap<&'static str, usize>,
-    refused: usize,
     unanswered: usize,
     settled_after: time::Duration,
 }
 
-impl Report {
-    pub fn of(
-        amount: &Amount,
-        faults: &[Fault],
-        people: &People,
-        evidence: &Evidence,
-        took: Duration,
-    ) -> Self {
+/// What the evidence comes to, in numbers.
+pub struct Counts {
+    pub requests: usize,
+    pub direct: usize,
+    pub states: BTreeMap<&'static str, usize>,
+    pub executed: usize,
+    pub acknowledged: BTreeMap<&'static str, usize>,
+    /// Words that came too late.
+    pub refused: usize,
+}
+
+impl Counts {
+    pub fn of(evidence: &Evidence) -> Self {
         let mut states = BTreeMap::new();
         for request in evidence.requests.values() {
             *states.entry(request.state.into_str()).or_default() += 1;
@@ -87,15 +87,40 @@ impl Report {
                 _ => refused += 1,
             }
         }
+        Self {
+            requests: evidence.requests.len(),
+            direct: evidence.direct.len(),
+            states,
+            executed: evidence.ledger.len(),
+            acknowledged,
+            refused,
+        }
+    }
+}
+
+/// Numbers with their names.
+pub fn listed(counts: &BTreeMap<&str, usize>) -> String {
+    counts
+        .iter()
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl Report {
+    pub fn of(
+        amount: &Amount,
+        faults: &[Fault],
+        people: &People,
+        evidence: &Evidence,
+        took: Duration,
+    ) -> Self {
         let struck = &faults[..people.progress().1];
         let count = |wanted| struck.iter().filter(|fault| **fault == wanted).count();
         Self {
             seed: amount.seed,
             took,
-            requests: evidence.requests.len(),
-            direct: evidence.direct.len(),
-            states,
-            executed: evidence.ledger.len(),
+            counts: Counts::of(evidence),
             replicas: amount.replicas,
             faults: [
                 Fault::Kill,
@@ -106,9 +131,7 @@ impl Report {
             ]
             .map(count),
             calls: String::new(),
-            acknowledged,
-            refused,
-            unanswered: people.unanswered(),
+            unanswered: people.answers.unanswered(),
             settled_after: evidence.settled_after,
         }
     }
@@ -116,13 +139,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let listed = |counts: &BTreeMap<&str, usize>| {
-            counts
-                .iter()
-                .map(|(name, count)| format!("{count} {name}"))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let counts = &self.counts;
         let [kills, freezes, crashes, cuts, stalls] = self.faults;
         writeln!(
             f,
@@ -140,19 +157,19 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "  requests      {}: {}",
-            self.requests,
-            listed(&self.states)
+            counts.requests,
+            listed(&counts.states)
         )?;
         writeln!(
             f,
             "  executed      {} calls, by the bank's ledger; {} calls needed no consent",
-            self.executed, self.direct
+            counts.executed, counts.direct
         )?;
         writeln!(
             f,
             "  acknowledged  {}; {} came too late",
-            listed(&self.acknowledged),
-            self.refused
+            listed(&counts.acknowledged),
+            counts.refused
         )?;
         writeln!(
             f,
