@@ -33,9 +33,11 @@ pub fn measure() {
         .iter()
         .map(|server| Some(Arc::new(catalog(server.id.clone()))))
         .collect();
-    let naming = repeat(101, 10, || AgentTools::new(pack.clone(), catalogs.clone()));
+    let naming = repeat(101, 10, || {
+        AgentTools::new(pack.clone(), catalogs.clone(), Arc::default())
+    });
     let usable = vec![true; pack.servers.len()];
-    let all = Arc::new(AgentTools::new(pack, catalogs));
+    let all = Arc::new(AgentTools::new(pack, catalogs, Arc::default()));
     let of = |roles: &[&str]| EffectiveAccess {
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
         admin: false,
@@ -201,6 +203,9 @@ fn catalog(server: ServerId) -> Catalog {
                 .unwrap(),
             output_schema: None,
             annotations: None,
+            icons: None,
+            meta: None,
+            hash: None,
         })
     };
     Catalog {

@@ -269,6 +269,9 @@ fn administration() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::webhooks::test))
         .routes(routes!(admin::webhooks::deliveries))
         .routes(routes!(admin::access::matrix))
+        .routes(routes!(admin::changed_tools::list))
+        .routes(routes!(admin::changed_tools::get))
+        .routes(routes!(admin::changed_tools::accept))
         .routes(routes!(admin::servers::capabilities))
         .routes(routes!(admin::servers::list_of_agent))
         .routes(routes!(

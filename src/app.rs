@@ -29,7 +29,7 @@ use self::{
         replicas, retention, webhooks,
     },
     runs::{ending, run_slots, scheduler, sign_outs},
-    servers::{connections, credentials, oauth, orchestrator, registry},
+    servers::{connections, credentials, oauth, orchestrator, pins, registry},
     tools::{client_tools, elicitations, toolset},
 };
 use crate::live::Live;
@@ -60,6 +60,7 @@ pub struct App {
     pub accounts: accounts::Accounts,
     pub connections: connections::Connections,
     pub credentials: credentials::Credentials,
+    pub pins: pins::PinCache,
     pub tools: toolset::Toolsets,
     pub client_calls: client_tools::OpenCalls,
     pub packs: PackStore,
@@ -163,6 +164,7 @@ impl App {
             registry: registry::Registry::new(egress.for_tenants(), env, &config.registry_env),
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
+            pins: pins::PinCache::default(),
             tools: toolset::Toolsets::default(),
             client_calls: client_tools::OpenCalls::default(),
             keys,

@@ -17,6 +17,7 @@ pub mod serve;
 pub mod smoke;
 pub mod tenant;
 pub mod token;
+pub mod tools;
 pub mod user;
 
 use std::{
@@ -87,6 +88,9 @@ enum Command {
     /// A copy of all that is one user's, and its deletion.
     #[command(subcommand)]
     User(user::Command),
+    /// Tools that their servers have changed or added: say how, and accept them.
+    #[command(subcommand)]
+    Tools(tools::Command),
     /// Delete what is older than it is to be kept, or say what that would be.
     Purge(purge::Args),
     /// Print the OpenAPI document.
@@ -195,6 +199,10 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         }
         Command::User(command) => {
             let run = async |db| user::run(command, &db, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::Tools(command) => {
+            let run = async |db| tools::run(command, &db, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Purge(args) => {

@@ -8,6 +8,7 @@
 mod sign_in;
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
     process::ExitCode,
     sync::Arc,
@@ -26,6 +27,7 @@ use domain::{
     ids::{ServerId, TenantId},
     oauth::ClientProof,
     owner::SharedKey,
+    pin::Pin,
     secret::Secret,
     server::{
         AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
@@ -317,6 +319,8 @@ fn spec(url: Url) -> ServerSpec {
         access_mode: AccessMode::AdminControlled,
         tool_access: None,
         tools: None,
+        pin: Pin::default(),
+        held: BTreeSet::new(),
         summaries: std::collections::BTreeMap::new(),
         required: false,
         per_tenant: false,

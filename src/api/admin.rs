@@ -6,6 +6,7 @@
 
 pub(super) mod access;
 pub(super) mod audit;
+pub(super) mod changed_tools;
 pub(super) mod issuers;
 pub(super) mod keys;
 pub(super) mod replicas;

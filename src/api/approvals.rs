@@ -263,7 +263,8 @@ async fn view(
     ))
 }
 
-/// News for me: `badge` (how many requests wait for me, how many of mine are open) and `approval` (one request as
+/// News for me: `badge` (how many requests wait for me, how many of mine are open, and for
+/// admins how many changed tools wait) and `approval` (one request as
 /// it stands now). Both are states, so hearing one twice changes nothing. First comes the badge and what is open;
 /// with `Last-Event-ID`, what changed since then, and a few seconds before (at least once).
 #[utoipa::path(get, path = "/v1/events", tag = "approvals", params(("Last-Event-ID" = Option<String>, Header),
@@ -271,7 +272,10 @@ async fn view(
     responses((status = 200, body = Badge, content_type = "text/event-stream")))]
 pub(super) async fn listen(
     State(state): State<ApiState>,
-    Listener(principal): Listener,
+    Listener {
+        principal,
+        is_admin,
+    }: Listener,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -287,7 +291,10 @@ pub(super) async fn listen(
     let unknown = || Problem::invalid("Last-Event-ID", "must be the id of an event of this stream");
     let last = last.map(|id| id.ok_or_else(unknown)).transpose()?;
     let open = state.limits.open_stream(&principal)?;
-    let listening = app::tools::approvals::listening::listen(&state.app, &principal, last).await?;
+    let listening = app::tools::approvals::listening::listen(
+        &state.app, &principal, is_admin, last,
+    )
+    .await?;
     permit.release();
     let first = stream::iter([sse::Event::default()
         .retry(events::RETRY)

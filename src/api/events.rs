@@ -86,7 +86,7 @@ pub(super) async fn create_ticket(
     responses((status = 200, body = EventKind, content_type = "text/event-stream")))]
 pub(super) async fn listen(
     State(state): State<ApiState>,
-    Listener(principal): Listener,
+    Listener { principal, .. }: Listener,
     Path(id): Path<ConversationId>,
     ResumeAfter(after): ResumeAfter,
     Extension(permit): Extension<RequestPermit>,

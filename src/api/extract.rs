@@ -45,7 +45,11 @@ impl FromRequestParts<ApiState> for Authenticated {
 }
 
 /// A caller who opens an event stream: with a credential, or with a ticket in the address.
-pub(super) struct Listener(pub Principal);
+pub(super) struct Listener {
+    pub principal: Principal,
+    /// Whether the credential has the scope `admin`; a ticket has no scope.
+    pub is_admin: bool,
+}
 
 #[derive(serde::Deserialize)]
 struct Ticket {
@@ -60,12 +64,18 @@ impl FromRequestParts<ApiState> for Listener {
         let Some(ticket) = ticket.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION))
         else {
             let Caller(caller) = Caller::from_request_parts(parts, state).await?;
-            return Ok(Self(caller.principal));
+            return Ok(Self {
+                is_admin: caller.admin().is_ok(),
+                principal: caller.principal,
+            });
         };
         Anonymous::from_request_parts(parts, state).await?;
         let principal = accounts::tickets::redeem(&state.app, &ticket).await?;
         layers::name_caller(&principal);
-        Ok(Self(principal))
+        Ok(Self {
+            principal,
+            is_admin: false,
+        })
     }
 }
 

@@ -172,6 +172,10 @@ const METRICS: &[Metric] = &[
         "of those that wait, those that expire within an hour",
     ),
     metric(
+        "chatelaine_changed_tools_waiting",
+        "changed and new tools that wait until somebody accepts them",
+    ),
+    metric(
         "chatelaine_elicitations_total",
         "questions of servers to users",
     ),

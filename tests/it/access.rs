@@ -465,6 +465,24 @@ fn table() -> Vec<Row> {
         ),
         (
             get(),
+            "/v1/admin/changed-tools",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/changed-tools/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            post(),
+            "/v1/admin/changed-tools/accept",
+            || json!({ "tools": [{ "id": uuid::Uuid::nil(), "hash": "0".repeat(64) }] }),
+            [401, 403, 403, 403, 403, 409, 403],
+        ),
+        (
+            get(),
             "/v1/admin/webhooks",
             none,
             [401, 403, 403, 403, 403, 200, 403],

@@ -3,6 +3,7 @@
 mod logs; // what servers make the program write
 mod numbers; // that no double holds
 mod obstacles; // why a tool cannot be called
+mod pins; // tools that their server has changed
 mod restarts; // servers killed in the middle of chats
 mod search; // more tools than a model takes
 mod sharing; // one connection for all, and who must not share one

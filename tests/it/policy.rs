@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
     ids::ServerId,
+    pin::Pin,
     policy::{
         ApprovalPolicy, Decision, DefaultAccess, Denial, EffectiveAccess, ToolAccess, ToolPattern,
+        is_offered,
     },
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -46,6 +48,8 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         access_mode: AccessMode::AdminControlled,
         tool_access,
         tools,
+        pin: Pin::Hold,
+        held: BTreeSet::new(),
         summaries: BTreeMap::new(),
         required: false,
         per_tenant: false,
@@ -141,6 +145,7 @@ fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, Cons
             && p.min_approvals == 1
             && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)))
     };
+    let may = may && !server.held.contains(tool);
     let mut confirmed = access.iter().flat_map(|a| &a.confirm).filter(guards);
     let consent = if may && policies().filter(guards).any(|p| !consents(p)) {
         Consent::Others
@@ -328,17 +333,26 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
                             limits: Vec::new(),
                         };
                         let spec = server(allowlist.clone(), Some(access));
-                        for held in subsets(&ROLES) {
-                            for admin in [false, true] {
-                                let effective = who(&held, admin);
-                                for tool in TOOLS {
-                                    let decision = decide_plain(&spec, &effective, tool);
-                                    assert_eq!(
-                                        verdict(&decision),
-                                        oracle(&spec, &effective, tool),
-                                        "{spec:?} {effective:?} {tool}: {decision:?}"
-                                    );
-                                    seen.insert(verdict(&decision));
+                        // What waits to be accepted is denied, and nothing else becomes another decision.
+                        let held = ServerSpec {
+                            held: BTreeSet::from(["send_money".to_owned()]),
+                            ..spec.clone()
+                        };
+                        for spec in [spec, held] {
+                            for roles in subsets(&ROLES) {
+                                for admin in [false, true] {
+                                    let effective = who(&roles, admin);
+                                    for tool in TOOLS {
+                                        let decision = decide_plain(&spec, &effective, tool);
+                                        assert_eq!(
+                                            verdict(&decision),
+                                            oracle(&spec, &effective, tool),
+                                            "{spec:?} {effective:?} {tool}: {decision:?}"
+                                        );
+                                        let offered = is_offered(&spec, &effective, tool);
+                                        assert_eq!(offered, verdict(&decision).0);
+                                        seen.insert(verdict(&decision));
+                                    }
                                 }
                             }
                         }

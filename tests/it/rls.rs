@@ -12,11 +12,13 @@ use uuid::Uuid;
 
 use crate::support::db::TestDb;
 
-/// The tables that are no tenant's: the tenants themselves, what servers list for all of them, work of one replica, the
-/// replicas, the releases, the key ring and who has it, the operator's trail, and the list of migrations.
-const NOT_OF_A_TENANT: [&str; 10] = [
+/// The tables that are no tenant's: the tenants themselves, what servers list for all of them and what of it was
+/// accepted, work of one replica, the replicas, the releases, the key ring and who has it, the operator's trail, and the
+/// list of migrations.
+const NOT_OF_A_TENANT: [&str; 11] = [
     "tenants",
     "catalogs_of_all",
+    "pinned_tools_of_all",
     "jobs",
     "keks",
     "key_holders",
@@ -72,6 +74,11 @@ const ROWS: &[(&str, &str)] = &[
         "catalogs",
         "insert into catalogs (tenant_id, id, agent, server, version, tools, dropped, fetched_at)
          values ($1, $1, 'bank', 'bank', $2, '[]', '[]', now())",
+    ),
+    (
+        "pinned_tools",
+        "insert into pinned_tools (tenant_id, id, agent, server, tool, hash, definition)
+         values ($1, $1, 'bank', 'bank', $2, repeat('0', 64), '{}')",
     ),
     (
         "tenant_keys",
@@ -236,6 +243,8 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("oauth_sign_ins", "tenant_id id state_hash expires_at"),
     ("operator_audit", "*"),
     ("operator_request_answers", "*"),
+    ("pinned_tools", "tenant_id accepted_at"),
+    ("pinned_tools_of_all", "*"),
     ("releases", "*"),
     ("replicas", "*"),
     (
@@ -257,7 +266,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 9] = [
+const SYSTEM_WRITES: [&str; 10] = [
     "tenants",
     "jobs",
     "keks",
@@ -265,6 +274,7 @@ const SYSTEM_WRITES: [&str; 9] = [
     "operator_audit",
     "operator_request_answers",
     "catalogs_of_all",
+    "pinned_tools_of_all",
     "releases",
     "replicas",
 ];

@@ -82,9 +82,8 @@ function Header() {
             <Link key={name} {...link}>
               <Icon size={18} />
               <span>{say(`nav.${name}`)}</span>
-              {name === 'approvals' && badge.pending_approvals > 0 && (
-                <Badge className="badge" variant="solid" color="red" radius="full" role="img" aria-label={say('badge', { count: badge.pending_approvals })}>{badge.pending_approvals}</Badge>
-              )}
+              {name === 'approvals' && <Count of={badge.pending_approvals} text="badge" />}
+              {name === 'admin' && <Count of={badge.changed_tools ?? 0} text="badge.changed" />}
             </Link>
           );
         })}
@@ -92,6 +91,12 @@ function Header() {
       <Account />
     </header>
   );
+}
+
+function Count({ of: count, text }: { of: number; text: 'badge' | 'badge.changed' }) {
+  const { say } = useTexts();
+  if (count === 0) return null;
+  return <Badge className="badge" variant="solid" color="red" radius="full" role="img" aria-label={say(text, { count })}>{count}</Badge>;
 }
 
 function Account() {

@@ -10,7 +10,7 @@ use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use super::{
-    json::{Json, quoted},
+    json::{Json, Members, quoted},
     tool::Tool,
 };
 
@@ -80,6 +80,36 @@ pub fn fingerprint(tool: &Tool) -> Result<Hash, String> {
     });
     let text = serde_json_canonicalizer::to_string(&said).map_err(|error| error.to_string())?;
     Ok(hash(&text))
+}
+
+/// Everything that a server says of a tool, in one spelling: what an admin accepts, and what the tool is held for when it
+/// changes. JSON that has no one spelling stands as the text that the server sent.
+pub fn definition(tool: &Tool) -> String {
+    let raw = |json: &RawValue| {
+        let parsed = Json::parse(json.get()).ok();
+        parsed
+            .filter(|parsed| text(parsed).is_ok())
+            .unwrap_or_else(|| Json::Text(json.get().to_owned()))
+    };
+    let plain = |text: &str| Json::Text(text.to_owned());
+    let optional = |json: &Option<Box<RawValue>>| json.as_deref().map(raw);
+    let members = [
+        ("name", Some(plain(&tool.name))),
+        ("title", tool.title.as_deref().map(plain)),
+        ("description", Some(plain(&tool.description))),
+        ("inputSchema", Some(raw(&tool.input_schema))),
+        ("outputSchema", optional(&tool.output_schema)),
+        ("annotations", optional(&tool.annotations)),
+        ("icons", optional(&tool.icons)),
+        ("_meta", optional(&tool.meta)),
+    ];
+    let mut object = Members::default();
+    for (name, value) in members {
+        if let Some(value) = value {
+            object.add(name, value);
+        }
+    }
+    text(&Json::Object(object)).expect("each member has one spelling")
 }
 
 /// Puts the defaults that a schema names for members of the whole object where the arguments lack them.

@@ -55,6 +55,8 @@ uuid_id! {
     ApiKeyId,
     /// A process of this program; new at every start.
     ReplicaId,
+    /// A definition of a tool that its server lists and somebody may have to accept.
+    DefinitionId,
     /// One line of the audit trail.
     AuditId,
     /// What a user entered for one personal server.

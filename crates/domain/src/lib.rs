@@ -37,6 +37,7 @@ pub mod owner;
 pub mod pack;
 pub mod params;
 pub mod personal;
+pub mod pin;
 pub mod policy;
 pub mod principal;
 pub mod prompt;

@@ -202,6 +202,9 @@ fn tool(name: &str, description: &str, schema: &Value, annotations: &Value) -> T
         input_schema: to_raw_value(schema).expect("JSON can be written"),
         output_schema: None,
         annotations: Some(to_raw_value(annotations).expect("JSON can be written")),
+        icons: None,
+        meta: None,
+        hash: None,
     }
 }
 

@@ -371,6 +371,17 @@ impl ServerSpec {
         self.conditions_of(tool).next().is_some() || self.has_limits(tool)
     }
 
+    /// Whether a list of the pack that lets tools in names this one without a wildcard.
+    pub fn grants_by_name(&self, tool: &str) -> bool {
+        let access = self.tool_access.iter();
+        let lists = access.flat_map(|access| {
+            let roles = access.roles.iter().flat_map(|roles| roles.values());
+            std::iter::once(&access.public).chain(roles)
+        });
+        let mut names = self.tools.iter().chain(lists).flatten();
+        names.any(|name| name.0 == tool && !name.has_wildcard())
+    }
+
     pub fn has_limits(&self, tool: &str) -> bool {
         self.limits(tool).next().is_some()
     }
@@ -414,7 +425,17 @@ fn admit(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> Result<(), D
     if !server.load_tools {
         return Err(Denial::NotInAllowlist);
     }
-    admit_to_loaded(server, who, tool)
+    admit_to_loaded(server, who, tool)?;
+    // The last reason, so that only those hear of it who would have the tool.
+    if server.held.contains(tool) {
+        return Err(Denial::Held);
+    }
+    Ok(())
+}
+
+/// Whether this principal lacks a tool only because it is not as somebody accepted it.
+pub fn is_held_back(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> bool {
+    find_denial(server, who, tool) == Err(Denial::Held)
 }
 
 /// The same, whether or not the tools of the server are loaded.

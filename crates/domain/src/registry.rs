@@ -24,6 +24,7 @@ pub use self::{
 };
 use super::{
     ids::ServerId,
+    pin::Pin,
     policy::{ToolAccess, ToolPattern},
     server::Timeouts,
 };
@@ -69,6 +70,7 @@ pub struct ServerRef {
     /// Who may call which tool.
     pub tool_access: Option<ToolAccess>,
     pub tools: Option<Vec<ToolPattern>>,
+    pub pin: Pin,
     pub required: bool,
     pub timeouts: Timeouts,
 }

@@ -1,7 +1,12 @@
 //! An MCP server as a pack defines it. Everything here is resolved: no `${NAME}` is left, and what
 //! came from the environment is a [`Secret`].
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -11,6 +16,7 @@ use super::{
     credential::CredentialRef,
     ids::ServerId,
     oauth::{ClientProof, OAuthConfig},
+    pin::Pin,
     policy::{ToolAccess, ToolPattern},
     secret::Secret,
     tool::Tool,
@@ -30,6 +36,10 @@ pub struct ServerSpec {
     pub tool_access: Option<ToolAccess>,
     /// The allowlist `tools`. Absent: every discovered tool; empty: none.
     pub tools: Option<Vec<ToolPattern>>,
+    /// What becomes of a tool that is not as somebody accepted it.
+    pub pin: Pin,
+    /// The tools that are not as somebody accepted them, for one tenant and one list of the server; no pack says them.
+    pub held: BTreeSet<String>,
     /// Tool → language tag → what a call of it means, in a sentence with `{argument}`s, for people.
     pub summaries: BTreeMap<String, BTreeMap<String, String>>,
     /// Start fails when the server is down.
@@ -242,6 +252,8 @@ impl ServerSpec {
             id: _,
             tool_access: _,
             tools: _,
+            pin: _,
+            held: _,
             summaries: _,
             user_config: _,
             credential_test: _,

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 use time::OffsetDateTime;
 
-use super::{elicitation::InputRequired, hidden::one_line, ids::ServerId, prompt::ServerPrompt};
+use super::{
+    canonical::Hex, elicitation::InputRequired, hidden::one_line, ids::ServerId,
+    prompt::ServerPrompt,
+};
 
 /// One discovered tool. JSON that nobody judges stays raw.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +27,15 @@ pub struct Tool {
     /// The server's own hints (`readOnlyHint` …): shown to people, never part of a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub icons: Option<Box<RawValue>>,
+    /// `_meta` of the protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Box<RawValue>>,
+    /// The hash of [`definition`](super::canonical::definition), made when the tool is listed. Absent for a tool of the
+    /// program itself, and for one that an earlier release has listed; such a tool is not pinned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<Hex>,
 }
 
 /// Characters of a server's title for a tool.

@@ -20,6 +20,7 @@ use super::{
     session::Session,
 };
 use domain::{
+    canonical::{self, Hex},
     hidden::remove_hidden,
     jsonrpc::object,
     tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name, clean_hints, clean_title},
@@ -31,7 +32,7 @@ const MAX_TOOLS: usize = 2_000;
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// The most characters of a description that are kept.
 const MAX_DESCRIPTION: usize = 10_000;
-/// The most bytes of the annotations of a tool, and of its output schema. Larger ones are not kept.
+/// The most bytes of each: annotations of a tool, its output schema, icons and `_meta`. Larger ones are not kept.
 const MAX_ASIDE: usize = 64 * 1024;
 /// The longest valid `ttlMs`, about 300 years. Larger values are ignored.
 const LONGEST_TTL_MS: f64 = 1e13;
@@ -112,6 +113,10 @@ struct ListedTool<'a> {
     output_schema: Option<&'a RawValue>,
     #[serde(borrow, default)]
     annotations: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    icons: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
 }
 
 /// Lists all tools, without those whose input schema cannot be used.
@@ -245,7 +250,8 @@ impl Reader {
             self.listed.headers.insert(tool.name.clone(), headers);
         }
         self.names.insert(tool.name.clone());
-        self.listed.tools.push(Arc::new(Tool {
+        let is_small = |raw: &&RawValue| raw.get().len() <= MAX_ASIDE;
+        let mut tool = Tool {
             name: tool.name,
             // A title or a description that is not a string is left out; the tool is kept.
             title: tool.title.and_then(read_title),
@@ -261,7 +267,12 @@ impl Reader {
                 .annotations
                 .filter(|hints| is_small_object(hints))
                 .and_then(read_hints),
-        }));
+            icons: tool.icons.filter(is_small).map(ToOwned::to_owned),
+            meta: tool.meta.filter(is_small).map(ToOwned::to_owned),
+            hash: None,
+        };
+        tool.hash = Some(Hex(canonical::hash(&canonical::definition(&tool))));
+        self.listed.tools.push(Arc::new(tool));
         Ok(())
     }
 

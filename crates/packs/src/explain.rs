@@ -195,6 +195,7 @@ fn add_reference_defaults(root: &mut Node, references: &[ServerRef]) {
 
 fn add_server_defaults(spec: &mut Node) {
     set_default_text(spec, "accessMode", default_word(&server::ACCESS_MODES));
+    set_default_text(spec, "pin", default_word(&server::PINS));
     set_default_plain(spec, "required", server::REQUIRED);
     let is = |spec: &Node, key, word| spec.get(key).and_then(Node::scalar_text) == Some(word);
     let is_child = is(spec, "transport", "stdio");

@@ -18,10 +18,11 @@ use super::{
     folder::CAPABILITIES as FOLDER,
     object::Object,
     report::{Problem, Severity},
-    server::{PackContext, read_timeouts},
+    server::{PINS, PackContext, read_timeouts},
 };
 use domain::{
     ids::ServerId,
+    pin::Pin,
     policy::ToolAccess,
     registry::{
         AGENTS, CAPABILITIES, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules,
@@ -178,6 +179,9 @@ fn read_reference(
     let access = object
         .optional("toolAccess")
         .and_then(|field| access::read(&field, tools.as_deref(), owner.pack.authentication));
+    let pin = object
+        .optional("pin")
+        .and_then(|field| field.one_of(&PINS));
     let required = object
         .optional("required")
         .and_then(|field| field.boolean());
@@ -195,6 +199,7 @@ fn read_reference(
     at.tools = tools
         .map(|tools| tools.into_iter().map(|listed| listed.pattern).collect())
         .or(at.tools.take());
+    at.pin = pin.unwrap_or(at.pin);
     at.required = required.unwrap_or(at.required);
     at.timeouts = timeouts.unwrap_or(at.timeouts);
     Some(at.alias.clone())
@@ -227,6 +232,7 @@ fn find_or_add<'a>(
             levels: Vec::new(),
             tool_access: None,
             tools: None,
+            pin: Pin::default(),
             required: false,
             timeouts: Timeouts::default(),
         });

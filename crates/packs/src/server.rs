@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -20,6 +20,7 @@ use domain::{
     ids::ServerId,
     orchestrator,
     pack::Authentication,
+    pin::Pin,
     policy::{ToolAccess, ToolPattern},
     secret::Secret,
     server::{AccessMode, CatalogScope, CredentialTest, Endpoint, Remote, ServerSpec, Timeouts},
@@ -47,6 +48,9 @@ pub(super) const CATALOGS: [(&str, CatalogScope); 2] = [
     ("shared", CatalogScope::Shared),
     ("per-user", CatalogScope::PerUser),
 ];
+
+pub(super) const PINS: [(&str, Pin); 3] =
+    [("hold", Pin::Hold), ("tell", Pin::Tell), ("off", Pin::Off)];
 
 /// The parts of a pack that the readers of its servers need.
 pub(super) struct PackContext<'a> {
@@ -120,6 +124,8 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         let problem = "the orchestrator cannot be a personal server";
         object.field.error(problem, "remove `accessMode`");
     }
+    let pin = object.optional("pin");
+    let pin = pin.and_then(|field| field.one_of(&PINS));
     let summaries = object
         .optional("summaries")
         .map(|field| read_summaries(&field, pack.language))
@@ -161,6 +167,8 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         access_mode: access_mode?,
         tool_access,
         tools,
+        pin: pin.unwrap_or_default(),
+        held: BTreeSet::new(),
         summaries,
         required,
         per_tenant,

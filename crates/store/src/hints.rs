@@ -3,6 +3,7 @@
 
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use tracing::Span;
+use uuid::Uuid;
 
 use super::{Db, limits::Limited, pool::single};
 use domain::{
@@ -44,6 +45,8 @@ pub enum Hint {
     Tenant { tenant: TenantId },
     /// The tenant's registry of servers, or a secret of it, changed.
     Registry { tenant: TenantId },
+    /// What is accepted of the tools of servers changed: for one tenant, or for all.
+    Tools { tenant: Option<TenantId> },
     /// A client cancelled its own call, which it names by the id that it chose.
     CallCancelled {
         tenant: TenantId,
@@ -133,6 +136,10 @@ fn to_payload(hint: &Hint) -> String {
         Hint::KeyRevoked { tenant, key } => format!("key_revoked {tenant} {key}"),
         Hint::Tenant { tenant } => format!("tenant {tenant} -"),
         Hint::Registry { tenant } => format!("registry {tenant} -"),
+        Hint::Tools { tenant } => {
+            let tenant = tenant.unwrap_or(TenantId(Uuid::nil()));
+            format!("tools {tenant} -")
+        }
         Hint::CallCancelled {
             tenant,
             agent,
@@ -191,6 +198,9 @@ fn parse_payload(payload: &str) -> Option<(ReplicaId, Hint)> {
             }
         }
         "approvals" => Hint::Approvals { tenant },
+        "tools" => Hint::Tools {
+            tenant: Some(tenant).filter(|tenant| !tenant.0.is_nil()),
+        },
         _ => return None,
     };
     Some((from, hint))

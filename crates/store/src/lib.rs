@@ -34,6 +34,7 @@ pub mod messages;
 pub mod migrations;
 pub mod oauth_clients;
 pub mod oauth_sign_ins;
+pub mod pins;
 mod pool;
 pub mod registry;
 pub mod replicas;

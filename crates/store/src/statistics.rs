@@ -28,6 +28,8 @@ pub struct Backlog {
     pub expiring_approvals: i32,
     pub deliveries: i32,
     pub oldest_delivery: f64,
+    /// Changed and new tools that wait until somebody accepts them.
+    pub changed_tools: i32,
 }
 
 /// Counts the work that waits. Needs the system role.
@@ -45,6 +47,9 @@ pub async fn get_backlog(tx: &mut Tx) -> Result<Backlog> {
            ), undelivered as (
              select count(*)::int as number, min(created_at) as oldest from webhook_deliveries
              where next_attempt_at is not null
+           ), changed as (
+             select (select count(*) from pinned_tools where accepted_at is null)
+                    + (select count(*) from pinned_tools_of_all where accepted_at is null) as number
            )
            select queued.number as "runs!",
                   coalesce(extract(epoch from statement_timestamp() - queued.oldest), 0)::float8 as "oldest_run!",
@@ -54,8 +59,9 @@ pub async fn get_backlog(tx: &mut Tx) -> Result<Backlog> {
                   pending.expiring as "expiring_approvals!",
                   undelivered.number as "deliveries!",
                   coalesce(extract(epoch from statement_timestamp() - undelivered.oldest), 0)::float8
-                    as "oldest_delivery!"
-           from queued, pending, undelivered"#
+                    as "oldest_delivery!",
+                  changed.number::int as "changed_tools!"
+           from queued, pending, undelivered, changed"#
     );
     Ok(backlog.fetch_one(tx.conn()).await?)
 }

@@ -56,6 +56,7 @@ pub async fn measure(app: &App) {
             backlog.oldest_approval,
         );
         set("chatelaine_approvals_expiring", backlog.expiring_approvals);
+        set("chatelaine_changed_tools_waiting", backlog.changed_tools);
         set("chatelaine_webhooks_waiting", backlog.deliveries);
         set(
             "chatelaine_webhooks_oldest_seconds",

@@ -22,12 +22,13 @@ use moka::{Expiry, future::Cache};
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 pub use self::{
     supervision::{await_connecting, await_first_discovery, await_required, supervise},
     view::{ConnectionKind, ConnectionView, State},
 };
-use crate::app::App;
+use crate::app::{App, servers::pins};
 use domain::{
     clock,
     error::Result,
@@ -207,7 +208,36 @@ async fn take_discovery(
     if let Err(error) = store_catalog(app, key, agent, &catalog).await {
         tracing::warn!(%error, server = %id, "the catalog cannot be stored; it is kept in memory");
     }
+    if let Err(error) = record_tools(app, key, agent, spec, &catalog).await {
+        tracing::warn!(%error, server = %id, "the tools cannot be compared with those that were accepted; trying again when they are used");
+    }
     catalog.fresh_for()
+}
+
+/// Compares the tools with what is accepted, for each agent that uses the connection.
+async fn record_tools(
+    app: &App,
+    key: &SharedKey,
+    agent: &AgentId,
+    spec: &ServerSpec,
+    catalog: &Catalog,
+) -> Result<()> {
+    if !is_shared(spec) {
+        return Ok(());
+    }
+    // Where it serves all, the tenant says nothing.
+    let tenant = key.tenant.unwrap_or(TenantId(Uuid::nil()));
+    pins::record(app, tenant, agent, spec, &catalog.tools, true).await?;
+    for pack in app.packs.snapshot().packs() {
+        let sharing = pack.servers.iter().filter(|other| {
+            let is_other = pack.id() != agent || other.id != spec.id;
+            is_other && is_shared(other) && SharedKey::new(tenant, other) == *key
+        });
+        for other in sharing {
+            pins::record(app, tenant, pack.id(), other, &catalog.tools, true).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn store_catalog(

@@ -28,7 +28,10 @@ pub use self::{
 };
 use crate::app::{
     App,
-    servers::credentials::{self, ServerAccess},
+    servers::{
+        credentials::{self, ServerAccess},
+        pins,
+    },
 };
 use domain::{
     error::Result,
@@ -37,6 +40,7 @@ use domain::{
     names::{self, Candidate},
     orchestrator,
     pack::Pack,
+    pin::Pins,
     policy::{EffectiveAccess, Standing, is_offered, offers_prompts},
     principal::Principal,
     prompt::ServerPrompt,
@@ -260,9 +264,10 @@ const MAX_SELECTIONS: usize = 256;
 /// All tools of an agent, for all its users.
 pub struct AgentTools {
     pub pack: Arc<Pack>,
-    /// The pack's servers, in its order.
+    /// The pack's servers, in its order, with the tools that are held of them.
     specs: Vec<Arc<ServerSpec>>,
     catalogs: Vec<Option<Arc<Catalog>>>,
+    pins: Arc<Pins>,
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
     /// By the servers' own names, if no two servers have the same name.
@@ -307,8 +312,8 @@ fn positions_by_name(pack: &Pack, tools: &[NamedTool]) -> HashMap<String, usize>
 }
 
 impl AgentTools {
-    /// Names every tool of the catalogs; `catalogs[i]` belongs to `pack.servers[i]`.
-    pub fn new(pack: Arc<Pack>, catalogs: Vec<Option<Arc<Catalog>>>) -> Self {
+    /// Names every tool of the catalogs; `catalogs[i]` belongs to `pack.servers[i]`. `pins`: what is accepted of them.
+    pub fn new(pack: Arc<Pack>, catalogs: Vec<Option<Arc<Catalog>>>, pins: Arc<Pins>) -> Self {
         let discovered = || {
             let servers = pack.servers.iter().zip(&catalogs).enumerate();
             servers.flat_map(|(at, (server, catalog))| {
@@ -361,11 +366,19 @@ impl AgentTools {
             .filter(|(_, tool)| is_closed(tool))
             .map(|(at, _)| at);
         let closed = closed.collect();
-        let specs = pack.servers.iter().cloned().map(Arc::new).collect();
+        let held = |(server, catalog): (&ServerSpec, &Option<Arc<Catalog>>)| {
+            let held = catalog.as_ref().map(|catalog| pins.held(server, catalog));
+            Arc::new(ServerSpec {
+                held: held.unwrap_or_default(),
+                ..server.clone()
+            })
+        };
+        let specs = pack.servers.iter().zip(&catalogs).map(held).collect();
         Self {
             pack,
             specs,
             catalogs,
+            pins,
             tools,
             by_name,
             by_own_name,
@@ -399,13 +412,14 @@ impl AgentTools {
         Arc::new(toolset)
     }
 
-    /// Whether these tools were built from the same pack and catalogs.
-    fn is_built_from(&self, pack: &Arc<Pack>, seen: &[ServerAccess]) -> bool {
+    /// Whether these tools were built from the same pack, catalogs and accepted definitions.
+    fn is_built_from(&self, pack: &Arc<Pack>, seen: &[ServerAccess], pins: &Arc<Pins>) -> bool {
         let pairs = self
             .catalogs
             .iter()
             .zip(seen.iter().map(|seen| &seen.catalog));
         Arc::ptr_eq(&self.pack, pack)
+            && (Arc::ptr_eq(&self.pins, pins) || self.pins == *pins)
             && pairs.into_iter().all(|pair| match pair {
                 (Some(known), Some(now)) => Arc::ptr_eq(known, now) || known.version == now.version,
                 (None, None) => true,
@@ -425,18 +439,18 @@ pub async fn select(
     let principal = &app.accounts.newest(principal).await?;
     let seen = credentials::server_access(app, principal, pack).await?;
     let usable = seen.iter().map(|seen| seen.usable).collect();
-    Ok(load_agent_tools(app, principal, pack, seen)
-        .await
-        .select(principal.access(pack), usable))
+    let tools = load_agent_tools(app, principal, pack, seen).await?;
+    Ok(tools.select(principal.access(pack), usable))
 }
 
-/// The named tools of an agent, built again only when the pack or a catalog has changed.
+/// The named tools of an agent, built again only when the pack, a catalog or what is accepted of them has changed.
 async fn load_agent_tools(
     app: &App,
     principal: &Principal,
     pack: &Arc<Pack>,
     seen: Vec<ServerAccess>,
-) -> Arc<AgentTools> {
+) -> Result<Arc<AgentTools>> {
+    let pins = pins::of_agent(app, principal.tenant, pack.id()).await?;
     let user = seen
         .iter()
         .any(|seen| seen.own)
@@ -447,16 +461,19 @@ async fn load_agent_tools(
         .agents
         .get(&key)
         .await
-        .filter(|known| known.is_built_from(pack, &seen))
+        .filter(|known| known.is_built_from(pack, &seen, &pins))
     {
-        return known;
+        return Ok(known);
     }
+    let lists = seen.iter().map(|seen| seen.catalog.as_deref());
+    let lists = pack.servers.iter().zip(lists);
+    let pins = pins::of_lists(app, principal.tenant, pack.id(), lists).await?;
     let catalogs = seen.into_iter().map(|seen| seen.catalog).collect();
-    let tools = Arc::new(AgentTools::new(pack.clone(), catalogs));
+    let tools = Arc::new(AgentTools::new(pack.clone(), catalogs, pins));
     app.tools.agents.insert(key, tools.clone()).await;
     // The replaced value holds an old pack and its catalogs, so it is dropped now.
     app.tools.agents.run_pending_tasks().await;
-    tools
+    Ok(tools)
 }
 
 /// The most words of a query that count, and the most characters of a description that are searched.

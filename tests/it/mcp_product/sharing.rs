@@ -204,7 +204,12 @@ async fn a_change_of_the_tools_is_asked_for_once_and_reaches_every_tenant_and_ag
         }
     })
     .await;
-    let world = World::with(|setup| name_twice(setup, &server, "")).await;
+    // What becomes of a new tool by default, `pins.rs` tries.
+    let world = World::with(|setup| {
+        name_twice(setup, &server, ", pin: \"off\"");
+        setup.change_server(json!({ "pin": "off" }));
+    })
+    .await;
     let (ann, eve) = (world.user("ann", &[]).await, world.stranger("eve").await);
     for tool in ["before", "after"] {
         change.send_replace(tool == "after");

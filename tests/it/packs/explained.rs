@@ -66,6 +66,7 @@ fn a_pack_is_printed_with_where_each_value_comes_from() {
           toolAccess:
             default: public # default of imported packs: every user of the tenant
           accessMode: admin-controlled # default
+          pin: hold # default
           required: false # default
           loadTools: true # default
           loadPrompts: true # default
@@ -83,6 +84,7 @@ fn a_pack_is_printed_with_where_each_value_comes_from() {
           toolAccess:
             default: public # default of imported packs: every user of the tenant
           accessMode: admin-controlled # default
+          pin: hold # default
           required: false # default
           loadTools: true # default
           loadPrompts: true # default
@@ -129,6 +131,7 @@ fn a_native_pack_is_printed_with_its_defaults() {
           toolAccess:
             default: public # agent-pack.yaml:6
           accessMode: admin-controlled # default
+          pin: hold # default
           required: false # default
           timeouts:
             connectSeconds: 5 # default

@@ -4,6 +4,7 @@ use std::{fs, time::Duration};
 
 use domain::{
     pack::{Pack, Provider},
+    pin::Pin,
     policy::{ApprovalPolicy, Condition, DefaultAccess, ToolPattern},
     secret::Secret,
     server::{
@@ -637,6 +638,18 @@ fn what_is_discovered_and_how_a_session_ends_can_be_chosen() {
     );
     assert!(!spec.load_tools && !spec.load_prompts && !spec.terminate_on_close);
     assert_eq!(spec.timeouts.stream_idle, Some(Duration::from_secs(90)));
+}
+
+#[test]
+fn what_becomes_of_a_changed_tool_can_be_chosen() {
+    let pin = |line: &str| {
+        let spec = "transport: streamable-http\nurl: https://docs.example.org\ntoolAccess: {}\n";
+        server(&format!("{spec}{line}")).pin
+    };
+    assert_eq!(pin(""), Pin::Hold);
+    for (word, wanted) in [("hold", Pin::Hold), ("tell", Pin::Tell), ("off", Pin::Off)] {
+        assert_eq!(pin(&format!("pin: {word}")), wanted);
+    }
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn the_same_rules_hold_and_are_said_once_for_all_packs() {
     MCP_SERVERS_CONFIG:1:2: warning: [0]: there is no `toolAccess`, so nobody but `adminUsers` may call its tools; `toolAccess: { default: public }` opens them to everyone
     MCP_SERVERS_CONFIG:1:53: error: [0].headers.Host: the header Host is set by the program itself; remove it
     MCP_SERVERS_CONFIG:1:61: error: [0].headers.X: the environment variable `NOT_SET` is not set; set it, or write `$${` for a literal `${`
-    MCP_SERVERS_CONFIG:1:75: error: [0].toolAcess: unknown field "toolAcess"; did you mean "toolAccess"? valid fields: name, transport, accessMode, url, headers, command, args, env, envFile, cwd, encoding, config, auth, userConfig, tools, toolAccess, summaries, required, instances, connect, timeouts, loadTools, loadPrompts, terminateOnClose, catalog
+    MCP_SERVERS_CONFIG:1:75: error: [0].toolAcess: unknown field "toolAcess"; did you mean "toolAccess"? valid fields: name, transport, accessMode, url, headers, command, args, env, envFile, cwd, encoding, config, auth, userConfig, tools, toolAccess, pin, summaries, required, instances, connect, timeouts, loadTools, loadPrompts, terminateOnClose, catalog
     MCP_SERVERS_CONFIG:2:21: error: [1]: duplicate key "name"; the first one is on line 2; remove one of them
     2 packs: 5 errors, 1 warning
     "#);

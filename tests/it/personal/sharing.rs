@@ -40,7 +40,8 @@ async fn world(server: &Scripted, catalog: &str) -> World {
     World::with(|setup| {
         setup.env = setup.env.clone().with("NOTES_URL", server.url.as_str());
         setup.config.ring = ring();
-        setup.packs = vec![pack("notes", catalog)];
+        // By default the admins would have to accept what the second user sees.
+        setup.packs = vec![pack("notes", &format!("{catalog}, pin: \"off\""))];
     })
     .await
 }

@@ -6,7 +6,7 @@ use domain::{
     json::{Decimal, Json},
     policy::{
         ApprovalPolicy, CallFacts, Condition, Consequence, Decision, DenyRule, Limit, LimitScope,
-        Offer, Origin, ToolAccess, Vars, decide, is_offered, offer,
+        Offer, Origin, ToolAccess, Vars, decide, is_held_back, is_offered, offer,
     },
 };
 use proptest::prelude::*;
@@ -342,6 +342,35 @@ fn a_rule_about_some_calls_leaves_the_tool_listed_and_one_about_all_does_not() {
         offer(&may, &anybody, "send_money"),
         Offer::Approve { always: false, .. }
     ));
+}
+
+/// Only who would have the tool hears that it waits.
+#[test]
+fn a_held_tool_is_denied_for_the_last_reason() {
+    let held = |rules: &[Rule]| ServerSpec {
+        held: ["send_money".to_owned()].into(),
+        ..with(rules)
+    };
+    let anybody = who(&["employee"], false);
+    let deny_of = |spec: &ServerSpec, who: &EffectiveAccess| match offer(spec, who, "send_money") {
+        Offer::Deny(reason) => Some(reason),
+        _ => None,
+    };
+    for rules in [vec![], vec![approval(None, &["cfo"], 1, false)]] {
+        let spec = held(&rules);
+        assert_eq!(deny_of(&spec, &anybody), Some(Denial::Held));
+        assert_eq!(deny_of(&spec, &who(&[], true)), Some(Denial::Held));
+        let decision = decide_on(&spec, &anybody, "{}", false);
+        assert_eq!(decision, Decision::Deny(Denial::Held));
+        assert!(is_held_back(&spec, &anybody, "send_money"));
+        assert_eq!(offer(&spec, &anybody, "get_rate"), Offer::Call);
+    }
+    let closed = ServerSpec {
+        tool_access: None,
+        ..held(&[])
+    };
+    assert_eq!(deny_of(&closed, &anybody), Some(Denial::NoToolAccess));
+    assert!(!is_held_back(&closed, &anybody, "send_money"));
 }
 
 #[test]

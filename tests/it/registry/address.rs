@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use domain::{
     config::Environment,
     ids::ServerId,
+    pin::Pin,
     registry::{
         AGENTS, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules, ServerRef,
         resolve::{ReferenceValues, ResolvedServer, Sources, resolve},
@@ -200,6 +201,7 @@ fn with_header(value: &str) -> Result<ResolvedServer, String> {
         }],
         tool_access: None,
         tools: None,
+        pin: Pin::default(),
         required: false,
         timeouts: Timeouts::default(),
     };

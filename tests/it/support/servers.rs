@@ -1,7 +1,7 @@
 //! The published MCP servers, and small ones of ours, as processes of a test. They end with the test.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -12,6 +12,7 @@ use domain::{
     credential::CredentialRef,
     ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
     owner::SharedKey,
+    pin::Pin,
     secret::Secret,
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -81,6 +82,8 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         access_mode: AccessMode::UserControlled,
         tool_access: None,
         tools: None,
+        pin: Pin::default(),
+        held: BTreeSet::new(),
         summaries: BTreeMap::new(),
         required: false,
         per_tenant: false,

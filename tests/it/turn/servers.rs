@@ -171,7 +171,7 @@ async fn tools_that_change_are_offered_from_then_on() {
     let url = server.url.to_string();
     let world = world_with(|setup| {
         setup.env = setup.env.clone().with("BANK_URL", url);
-        setup.change_server(json!({ "toolAccess": { "default": "all" } }));
+        setup.change_server(json!({ "toolAccess": { "default": "all" }, "pin": "off" }));
     })
     .await;
     world.model.on(|_| Some(text("Hm.")));

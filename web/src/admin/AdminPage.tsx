@@ -1,11 +1,12 @@
 /** For the admins of a tenant: who may do what, what there is, and what happened. */
-import { Heading, Text } from '@radix-ui/themes';
+import { Badge, Heading, Text } from '@radix-ui/themes';
 import { createLazyRoute } from '@tanstack/react-router';
-import { Activity, BarChart3, Blocks, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
+import { Activity, BarChart3, Blocks, FileDiff, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
 import { lazy, Suspense } from 'react';
 import { PageLink } from '../parts/PageLink';
 import { Empty, Loading } from '../parts/parts';
 import { toAdmin, toChat } from '../links';
+import { useBadge } from '../approvals/news';
 import { useMe } from '../signin/session';
 import '../style/admin.css';
 import { useTexts } from '../texts/texts';
@@ -13,6 +14,7 @@ import { AccessPage } from './access/AccessPage';
 import { AuditPage } from './AuditPage';
 import { AgentsPage } from './agents/AgentsPage';
 import { CapabilitiesPage } from './agents/CapabilitiesPage';
+import { ChangedToolsPage } from './ChangedToolsPage';
 import { HealthPage } from './HealthPage';
 import { KeysPage } from './KeysPage';
 import { LimitsPage } from './LimitsPage';
@@ -27,6 +29,7 @@ const PARTS = {
   users: { Icon: Users, Page: UsersPage },
   access: { Icon: Network, Page: AccessPage },
   servers: { Icon: Server, Page: RegistryPage },
+  changed: { Icon: FileDiff, Page: ChangedToolsPage },
   agents: { Icon: Activity, Page: AgentsPage },
   capabilities: { Icon: Blocks, Page: CapabilitiesPage },
   usage: { Icon: BarChart3, Page: UsagePage },
@@ -48,6 +51,7 @@ export const route = createLazyRoute('/admin/{-$part}/{-$item}')({ component: Ad
 function AdminPage() {
   const { part, item = '' } = route.useParams();
   const { say } = useTexts();
+  const { changed_tools: changed = 0 } = useBadge();
   const shown = NAMES.find((name) => name === part) ?? 'users';
   const { Page } = PARTS[shown];
   if (!useMe().scopes.includes('admin')) return <main className="page"><Empty>{say('admin.only')} <PageLink {...toChat()}>{say('nav.chat')}</PageLink></Empty></main>;
@@ -56,7 +60,7 @@ function AdminPage() {
       <nav aria-label={say('nav.admin')}>
         {NAMES.map((name) => {
           const { Icon } = PARTS[name];
-          return <PageLink key={name} {...toAdmin(name)} ref={name === shown ? bringIntoView : undefined}><Icon size={16} /> {say(`admin.${name}`)}</PageLink>;
+          return <PageLink key={name} {...toAdmin(name)} ref={name === shown ? bringIntoView : undefined}><Icon size={16} /> {say(`admin.${name}`)}{name === 'changed' && changed > 0 && <> <Badge className="badge" variant="solid" color="red" radius="full" role="img" aria-label={say('badge.changed', { count: changed })}>{changed}</Badge></>}</PageLink>;
         })}
       </nav>
       <main className="page">

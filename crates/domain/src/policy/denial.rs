@@ -27,6 +27,8 @@ pub enum Denial {
     ApprovalNameMisspelt,
     /// A rule in `toolAccess.deny` names it without a condition.
     DeniedByRule,
+    /// Its server has changed it, or added it, and nobody has accepted that yet.
+    Held,
 }
 
 impl Denial {
@@ -56,6 +58,9 @@ impl Denial {
             }
             Self::DeniedByRule => {
                 "`toolAccess.deny` names it without a condition; remove it there, or write `when`"
+            }
+            Self::Held => {
+                "its server has changed it, or added it, and nobody has accepted that yet; an admin does it under *Changed tools*, the operator with `chatelaine tools`"
             }
             Self::GuestsExcluded => {
                 "it is for users of the tenant, not for guests; `toolAccess: { default: public }` opens it to guests, too"

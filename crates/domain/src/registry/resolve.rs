@@ -5,7 +5,10 @@ mod key;
 mod refusal;
 mod values;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sha2::Digest;
 use url::Url;
@@ -154,6 +157,8 @@ fn spec_of(
         access_mode: AccessMode::AdminControlled,
         tool_access: reference.tool_access.clone(),
         tools: reference.tools.clone(),
+        pin: reference.pin,
+        held: BTreeSet::new(),
         summaries: BTreeMap::new(),
         required: reference.required,
         // What a tenant's registry and admins say is in it.

@@ -13,6 +13,7 @@ use super::{ConfigValue, EntryId, Level, Origin, ServerRef};
 use crate::{
     ids::{AgentId, ServerId},
     pack::Pack,
+    pin::Pin,
     policy::{ToolAccess, ToolPattern},
     server::{Endpoint, Timeouts},
 };
@@ -200,6 +201,7 @@ fn new_reference<'a>(
         levels: vec![level],
         tool_access: setting.tool_access.clone(),
         tools: setting.tools.clone(),
+        pin: Pin::default(),
         required: false,
         timeouts: Timeouts::default(),
     })

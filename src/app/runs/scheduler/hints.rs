@@ -13,7 +13,7 @@ use crate::app::{
     App,
     platform::polls::POLL,
     runs::sign_outs,
-    servers::{credentials, registry},
+    servers::{credentials, pins, registry},
 };
 use domain::{error::Result, ids::ConversationId};
 use store::hints::Hint;
@@ -75,6 +75,7 @@ pub async fn receive_hints(app: Arc<App>) {
                             sign_outs::apply_tenant_change(&app, tenant).await?;
                         }
                         Hint::Registry { tenant } => registry::forget(&app, tenant).await,
+                        Hint::Tools { tenant } => pins::forget(&app, tenant).await,
                         Hint::CallCancelled {
                             tenant,
                             agent,

@@ -10,7 +10,10 @@ use std::{collections::HashMap, sync::Arc};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{CatalogKey, reject, resolve_connection};
-use crate::app::{App, servers::connections};
+use crate::app::{
+    App,
+    servers::{connections, pins},
+};
 use domain::{
     credential::{CredentialMeta, CredentialRef},
     error::Result,
@@ -197,7 +200,7 @@ pub(super) async fn store_catalog(
     let catalog = connections::make_catalog(app, &spec.id, discovery);
     let own = CatalogOwner::Credential(credential.id);
     let (tenant, agent, server) = (credential.tenant, &credential.agent, &credential.server);
-    let tools = catalog.tools.len();
+    let (tools, listed) = (catalog.tools.len(), catalog.tools.clone());
     let kept = match (spec.catalog, catalog.is_private()) {
         (CatalogScope::PerUser, _) => vec![(own, catalog)],
         (CatalogScope::Shared, false) => vec![(CatalogOwner::Shared, catalog)],
@@ -217,6 +220,7 @@ pub(super) async fn store_catalog(
         store::catalogs::put(&mut tx, tenant, agent, *owner, catalog).await?;
     }
     tx.commit().await?;
+    pins::record(app, tenant, agent, spec, &listed, true).await?;
     tracing::info!(%server, %agent, tools, "tools of a personal server listed");
     for (owner, catalog) in kept {
         let (agent, server) = (agent.clone(), server.clone());

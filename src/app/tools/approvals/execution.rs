@@ -20,7 +20,7 @@ use crate::app::{
     servers::{
         agents, connections,
         credentials::{self, ResolvedConnection},
-        run_values,
+        pins, run_values,
     },
     tools::{
         approvals::{
@@ -43,6 +43,7 @@ use domain::{
     json::Json,
     message::{CallStatus, ToolResult},
     pack::Pack,
+    pin::Pin,
     policy::{CallFacts, Decision, EffectiveAccess, LimitedCall, decide},
     principal::Principal,
     resource,
@@ -63,6 +64,9 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Why an approved call is not made when a vote for it no longer counts.
 const VOTES_GONE: &str = "not enough of those who approved it may still do so: somebody was signed out, blocked or deleted, or lost the \
      role; ask again";
+
+/// Why an approved call is not made when the tool has changed in what no model reads.
+const CHANGED: &str = "its server has changed the tool, and nobody has accepted that yet; ask again";
 
 const UNREADABLE: &str = "its arguments cannot be opened any more";
 
@@ -271,8 +275,14 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     };
     let spec = permitted.spec.clone();
     let destination = find_destination(app, approval, &spec).await?;
-    check_same_tool(&list_tools(app, approval, &destination).await?, approval)
-        .map_err(NotSent::Revoked)?;
+    let tools = list_tools(app, approval, &destination).await?;
+    let tool = find_same_tool(&tools, approval).map_err(NotSent::Revoked)?;
+    if spec.pin == Pin::Hold {
+        let pins = pins::of_agent(app, approval.tenant, &approval.agent).await?;
+        if !pins.accepts(&spec, tool) {
+            return Err(NotSent::Revoked(CHANGED.to_owned()));
+        }
+    }
     let arguments = match open_arguments(app, approval).await {
         Ok(arguments) => arguments,
         Err(Error::Conflict(..)) => {
@@ -471,12 +481,12 @@ async fn list_tools(
     }
 }
 
-/// Checks that the server still describes the tool as it did when the call was requested.
-fn check_same_tool(tools: &[Arc<Tool>], approval: &Approval) -> Result<(), String> {
+/// The tool of a request, if the server still describes it as it did when the call was requested.
+fn find_same_tool<'t>(tools: &'t [Arc<Tool>], approval: &Approval) -> Result<&'t Tool, String> {
     let tool = tools.iter().find(|tool| tool.name == approval.tool);
     let tool = tool.ok_or_else(|| "its server does not have the tool any more".to_owned())?;
     if canonical::fingerprint(tool).ok() == Some(approval.fingerprint) {
-        Ok(())
+        Ok(tool)
     } else {
         Err("its server describes the tool differently now; ask again".to_owned())
     }
@@ -665,7 +675,7 @@ pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result
     let known = app
         .connections
         .catalog(approval.tenant, &approval.agent, &spec);
-    if known.is_none_or(|catalog| check_same_tool(&catalog.tools, approval).is_ok()) {
+    if known.is_none_or(|catalog| find_same_tool(&catalog.tools, approval).is_ok()) {
         return Ok(None);
     }
     // The known catalog may be older than the request. A server that does not answer now is asked again before the
@@ -674,7 +684,7 @@ pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result
     let asked = app.mcp.discover(&key, &spec).await;
     Ok(asked
         .ok()
-        .and_then(|discovery| check_same_tool(&discovery.tools, approval).err()))
+        .and_then(|discovery| find_same_tool(&discovery.tools, approval).err()))
 }
 
 /// What goes out with a call over a connection: another credential, another generation or other values of a run give

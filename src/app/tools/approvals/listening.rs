@@ -42,6 +42,9 @@ pub struct Badge {
     pub pending_approvals: i64,
     /// The user's own requests that are open.
     pub my_approval_requests: i64,
+    /// For admins: changed and new tools that wait until somebody accepts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed_tools: Option<i64>,
 }
 
 pub enum ApprovalUpdate {
@@ -66,6 +69,7 @@ impl ApprovalUpdate {
 pub struct ApprovalStream {
     app: Arc<App>,
     principal: Principal,
+    is_admin: bool,
     changed: watch::Receiver<()>,
     /// The roles by which rows were read last.
     approver: Option<Approver>,
@@ -83,6 +87,7 @@ pub struct ApprovalStream {
 pub async fn listen(
     app: &Arc<App>,
     principal: &Principal,
+    is_admin: bool,
     last: Option<&str>,
 ) -> Result<ApprovalStream> {
     // Subscribe before the first read, so that no change is missed.
@@ -90,6 +95,7 @@ pub async fn listen(
     let mut listening = ApprovalStream {
         app: app.clone(),
         principal: principal.clone(),
+        is_admin,
         changed,
         approver: None,
         from: OffsetDateTime::UNIX_EPOCH,
@@ -187,8 +193,15 @@ impl ApprovalStream {
             Some(approver) => store::approvals::count_undecided(tx, approver).await?,
             None => 0,
         };
+        let changed_tools = if self.is_admin {
+            let tenant = self.app.accounts.tenant(self.principal.tenant).await?;
+            Some(store::pins::count_waiting(tx, tenant.agents.as_deref()).await?)
+        } else {
+            None
+        };
         let user = &self.principal.user;
         Ok(Badge {
+            changed_tools,
             pending_approvals,
             my_approval_requests: store::approvals::count_open_of_requester(tx, user).await?,
         })

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::app::{servers::connections::State, tools::toolset::Toolset};
 use domain::{
     connection::DownCause,
-    policy::{is_offered, may_see_unlisted},
+    policy::{is_held_back, is_offered, may_see_unlisted},
     server::ServerSpec,
 };
 
@@ -52,6 +52,9 @@ impl Toolset {
             let may = is_offered(spec, &self.access, tool);
             return may.then(|| format!("{server} is not connected; type /connect {server}"));
         }
+        if is_held_back(spec, &self.access, tool) {
+            return Some(held_back(server, tool));
+        }
         self.all.catalogs[at]
             .is_none()
             .then(|| not_available(server, cause(spec)))
@@ -60,6 +63,12 @@ impl Toolset {
 
 fn not_allowlisted(server: &str, tool: &str) -> String {
     format!("Tool {tool:?} is not allowlisted for MCP server {server:?}")
+}
+
+fn held_back(server: &str, tool: &str) -> String {
+    format!(
+        "Tool {tool:?} of MCP server {server:?} was changed by the server and waits until an admin accepts the change"
+    )
 }
 
 /// The sentence about a server that does not exist or does not answer. It names a cause that only a person can mend.

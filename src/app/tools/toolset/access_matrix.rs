@@ -85,13 +85,13 @@ pub async fn access_matrix(
 ) -> Result<AccessMatrix> {
     let pack = agents::pack(app, principal, agent).await?;
     let seen = credentials::server_access(app, principal, &pack).await?;
-    let tools = load_agent_tools(app, principal, &pack, seen).await;
+    let tools = load_agent_tools(app, principal, &pack, seen).await?;
     let holders = list_holders(&pack);
     let takes_guests = !pack.flows.authentication.required;
     let accesses = holders.iter().map(|holder| holder.access(takes_guests));
     let accesses: Vec<_> = accesses.collect();
     let connections = views(app, principal, &pack).await?;
-    let servers = pack.servers.iter().zip(connections).enumerate();
+    let servers = tools.specs.iter().zip(connections).enumerate();
     let servers = servers.map(|(at, (server, connection))| {
         let known = tools.catalogs[at].as_ref();
         let is_listed = known.is_some_and(|catalog| !catalog.tools.is_empty());

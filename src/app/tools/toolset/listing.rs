@@ -133,7 +133,7 @@ pub async fn explain(
         ));
     }
     let mut servers = group_by_server(app, principal, &toolset, true).await?;
-    for (at, (server, spec)) in servers.iter_mut().zip(&pack.servers).enumerate() {
+    for (at, (server, spec)) in servers.iter_mut().zip(&toolset.all.specs).enumerate() {
         let unusable = match &server.state {
             _ if toolset.usable[at] => None,
             State::NeedsAttention { .. } => Some(Denial::CredentialNeedsAttention),

@@ -206,6 +206,9 @@ impl RealRequests {
             input_schema: RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap(),
             output_schema: None,
             annotations: None,
+            icons: None,
+            meta: None,
+            hash: None,
         };
         let asked = ApprovalRequest {
             principal: &principal,
