@@ -186,6 +186,7 @@ impl Sides {
             progress,
             cancel: CancellationToken::new(),
             elicitation: None,
+            shows_requests: false,
         };
         let result = gate::call(self.world.app(), call).await;
         let took = start.elapsed();
