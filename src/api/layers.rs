@@ -21,7 +21,7 @@ use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
-    page,
+    ApiState, page,
     problem::{ErrorFormat, Problem},
     web,
 };
@@ -53,14 +53,9 @@ const DEFAULT_SECURITY: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Wraps the routes. A layer costs a boxed service for each request, so there is one for all that every request needs.
-pub(super) fn wrap_routes<S>(routes: Router<S>, config: &Config) -> Router<S>
-where
-    S: Clone + Send + Sync + 'static,
-{
-    // A browser that used https once must not come back without it.
-    let uses_https = config.public_url.starts_with("https://");
-    let wrapped = routes
+/// Wraps the routes, and answers for the paths and methods that are none.
+pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<ApiState> {
+    let complete = routes
         .fallback(async || unknown_path())
         .method_not_allowed_fallback(async || {
             let detail = "this path does not answer to that method; see the Allow header";
@@ -69,12 +64,22 @@ where
                 ErrorCode::MethodNotAllowed,
                 detail,
             )
-        })
-        .layer(middleware::from_fn(move |request, next| async move {
-            let mut response = observe(request, next).await;
-            set_security_headers(response.headers_mut(), uses_https);
-            response
-        }));
+        });
+    wrap(complete, config)
+}
+
+/// Wraps a router. A layer costs a boxed service for each request, so there is one for all that every request needs.
+pub(super) fn wrap<S>(router: Router<S>, config: &Config) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    // A browser that used https once must not come back without it.
+    let uses_https = config.public_url.starts_with("https://");
+    let wrapped = router.layer(middleware::from_fn(move |request, next| async move {
+        let mut response = observe(request, next).await;
+        set_security_headers(response.headers_mut(), uses_https);
+        response
+    }));
     match cors(config) {
         Some(cors) => wrapped.layer(cors),
         None => wrapped,

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use axum::{
     Json, Router,
+    extract::OriginalUri,
     response::{IntoResponse, Response},
-    routing::{any, get},
 };
 use http::StatusCode;
 use tokio::sync::watch;
 
-use super::{layers, operations, problem::Problem};
+use super::{layers, problem::Problem};
 use domain::{
     config::Config,
     error::ErrorCode,
@@ -21,14 +21,14 @@ use domain::{
 /// When a client may come back.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
+/// No route of the API is there yet: one handler answers every path.
 pub(super) fn build_router(config: &Config, start: watch::Receiver<Start>) -> Router {
-    let readyz = async move || readyz(*start.borrow());
-    let routes = Router::new()
-        .route("/healthz", get(operations::healthz))
-        .route("/readyz", get(readyz))
-        .route("/", any(refuse))
-        .route("/{*path}", any(refuse));
-    layers::wrap_routes(routes, config)
+    let answer = async move |OriginalUri(uri): OriginalUri| match uri.path() {
+        "/healthz" => "ok".into_response(),
+        "/readyz" => readyz(*start.borrow()),
+        _ => refuse().into_response(),
+    };
+    layers::wrap(Router::new().fallback(answer), config)
 }
 
 fn readyz(start: Start) -> Response {
@@ -39,7 +39,7 @@ fn readyz(start: Start) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, Json(readiness)).into_response()
 }
 
-async fn refuse() -> Problem {
+fn refuse() -> Problem {
     let detail = "this replica is starting; try again";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Busy, detail).retry_after(RETRY_AFTER)
 }
