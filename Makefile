@@ -89,6 +89,11 @@ lighthouse: ## Measure how fast the web client's chat opens; needs a machine tha
 	cargo build --bin chatelaine --example bank --example notes
 	PROGRAM=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/chatelaine node web/test/lighthouse.mjs
 
+.PHONY: test-upgrade
+test-upgrade: ## Replace the release PREVIOUS (a tag or commit) by this one under load, and back
+	@.ci/install rust postgres python
+	tests/upgrade/run.sh
+
 .PHONY: torture
 torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for consent
 	@.ci/install rust postgres ps
