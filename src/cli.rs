@@ -13,6 +13,7 @@ pub mod migrate;
 pub mod private_postgres;
 mod process_limits;
 pub mod purge;
+pub mod restored;
 pub mod serve;
 pub mod smoke;
 pub mod tenant;
@@ -93,6 +94,8 @@ enum Command {
     Tools(tools::Command),
     /// Delete what is older than it is to be kept, or say what that would be.
     Purge(purge::Args),
+    /// End what was open in a database that was restored to an earlier time, before any replica starts.
+    Restored(restored::Args),
     /// Print the OpenAPI document.
     Openapi,
     /// Become a server that is a child of the service, with less than the service may.
@@ -198,7 +201,8 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
             serve::with_database(&config, &env, run).await?;
         }
         Command::User(command) => {
-            let run = async |db| user::run(command, &db, &mut io::stdout()).await;
+            let list = config.deletions_file.clone();
+            let run = async |db| user::run(command, &db, list, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Tools(command) => {
@@ -208,6 +212,10 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::Purge(args) => {
             let days = config.retention();
             let run = async |db| purge::run(args, &db, &days, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::Restored(args) => {
+            let run = async |db| restored::run(args, &db, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Openapi => print_line(&serde_json::to_string_pretty(&api::openapi())?),

@@ -5,9 +5,11 @@
 //! not. It is sealed on the row of the first run of the tree, serves the whole tree, and is deleted when the tree ends.
 
 pub mod creation;
+pub mod deletions;
 pub mod ending;
 pub(super) mod orchestrator_tools;
 pub mod repeats;
+pub mod restored;
 pub mod run_slots;
 pub mod scheduler;
 pub mod sign_outs;

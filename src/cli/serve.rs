@@ -32,6 +32,7 @@ pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
         let answering = api::answer_while_starting(&listeners, &config, &doing);
         let db = tokio::select! {
             opened = opening => opened.context(CANNOT_OPEN)?,
+            stopped = wait_for_stop_signal() => return stopped.map(drop),
             () = answering => anyhow::bail!("the listeners were closed"),
         };
         let service = Service::start_at(listeners, config.clone(), &env, db, None).await?;

@@ -1,7 +1,7 @@
 //! `chatelaine user`: blocks a user, copies or deletes all their data. It is for operators: whoever has access to the
 //! database may use it.
 
-use std::io::Write;
+use std::{io::Write, path::PathBuf};
 
 use tokio::sync::mpsc;
 
@@ -51,7 +51,13 @@ pub enum Command {
     },
 }
 
-pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+/// `list` is the file that gets a line for each user who is deleted.
+pub async fn run(
+    command: Command,
+    db: &Db,
+    list: Option<PathBuf>,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     let operator = UserId(OPERATOR.into());
     match command {
         Command::Block { user, tenant } => {
@@ -94,7 +100,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
                 "all that is {user:?}'s would be deleted; confirm with --yes"
             );
             let user_id = UserId(user.as_str().into());
-            user_data::delete_in_database(db, tenant.id, &user_id, &operator).await?;
+            user_data::delete_in_database(db, list, tenant.id, &user_id, &operator).await?;
             hint_replicas(db, tenant.id, user_id).await?;
             writeln!(
                 out,

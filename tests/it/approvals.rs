@@ -13,6 +13,7 @@ mod lost_rights; // when a requester or an approver may not any more
 mod machine; // all of it at random, against a model
 mod notices; // what approvers hear where they chat
 mod personal; // with everybody's own credential
+mod restored; // when the database is a backup
 mod rules; // which state follows which, and codes
 mod states; // the transitions, one by one
 mod terminal; // two people at their terminals

@@ -333,7 +333,7 @@ enum Typed {
 async fn typed(world: &World, line: &[&str]) -> anyhow::Result<String> {
     let Typed::User(command) = Typed::try_parse_from([&["chatelaine", "user"], line].concat())?;
     let mut out = Vec::new();
-    user::run(command, &world.db.db, &mut out).await?;
+    user::run(command, &world.db.db, None, &mut out).await?;
     Ok(String::from_utf8(out)?)
 }
 

@@ -13,8 +13,8 @@ pub use self::traces::{RootSampler, Sampler, Traces};
 use self::{
     parsing::{
         address, approval_url, days, direct_address, grants, id_claims, is_json, is_on, key_ring,
-        limit, list, mebibytes, networks, number, one_key, operator_token, optional_address, path,
-        public_url, seconds, secret, sign_in, switch, text, token_bytes,
+        limit, list, mebibytes, networks, number, one_key, operator_token, optional_address,
+        optional_path, path, public_url, seconds, secret, sign_in, switch, text, token_bytes,
     },
     traces::{
         attributes, exports_traces, headers, http_address, is_disabled, milliseconds, protocol,
@@ -179,7 +179,7 @@ settings! {
     database_connections: u32 = number("CHATELAINE_DATABASE_CONNECTIONS", "16"),
         "Postgres connections of this process";
     database_wait: Duration = seconds("CHATELAINE_DATABASE_WAIT_SECONDS", "60"),
-        "`serve` waits this long at the start for a Postgres that is not there yet";
+        "`serve` waits this long at the start for a Postgres that is not there yet, and for locks that a migration needs";
     drain: Duration = seconds("CHATELAINE_DRAIN_SECONDS", "5"),
         "after SIGTERM requests are still answered for this time, while `/readyz` says 503";
     data: PathBuf = path("CHATELAINE_DATA", ".chatelaine"),
@@ -288,6 +288,8 @@ settings! {
         "the arguments of a closed approval are erased after so many days, with the claims of its requester; `unlimited`: they are kept";
     keep_audit: Option<i32> = days("CHATELAINE_KEEP_AUDIT_DAYS", ""),
         "lines of the audit trail are deleted after so many days; unset: they are kept";
+    deletions_file: Option<PathBuf> = optional_path("CHATELAINE_DELETIONS_FILE", ""),
+        "file that gets a line for each user whose data is deleted, for `chatelaine restored`; keep it apart from the database; unset: there is no such list";
     log: String = text("CHATELAINE_LOG", "info,sqlx=warn"),
         "log filter, as in `info,chatelaine=debug`";
     log_json: bool = is_json("CHATELAINE_LOG_FORMAT", "text"),

@@ -39,6 +39,8 @@ pub enum SessionEnd {
     Blocked,
     /// Nothing is known of them any more.
     Deleted,
+    /// The database is a backup: nobody knows what came of it after that.
+    Restored,
 }
 
 impl SessionEnd {
@@ -50,13 +52,19 @@ impl SessionEnd {
             Self::IssuerRemoved => "the issuer of its requester's token is not trusted any more",
             Self::Blocked => "its requester was blocked",
             Self::Deleted => "its requester was deleted",
+            Self::Restored => {
+                "the database was restored to an earlier time, and the call may have been made after that; look whether \
+                 it was before you ask for it again"
+            }
         }
     }
 
     /// Of somebody who would decide now.
     pub fn refusal(self) -> &'static str {
         match self {
-            Self::SignedOut | Self::Deleted => "you were signed out; sign in again",
+            Self::SignedOut | Self::Deleted | Self::Restored => {
+                "you were signed out; sign in again"
+            }
             Self::KeyRevoked => "the API key that you came with was revoked",
             Self::IssuerRemoved => "the issuer of your token is not trusted any more",
             Self::Blocked => "you were blocked",

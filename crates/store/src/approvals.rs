@@ -24,7 +24,7 @@ pub use self::{
     shown::{LastShown, find_last_shown, forget_shown, forget_undelivered, remember_shown},
     transitions::{
         Transition, TransitionGuard, change, claim, heartbeat, list_due, release, withdraw,
-        withdraw_of_key, withdraw_of_user,
+        withdraw_of_key, withdraw_of_user, withdraw_restored,
     },
     votes::{add_evidence, add_vote, list_votes, record_outcome},
 };

@@ -229,6 +229,18 @@ pub async fn renew_lease(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Optio
     row.map(TryInto::try_into).transpose()
 }
 
+/// Lets all questions of the tenant expire. Returns how many there were.
+pub async fn expire_now(tx: &mut Tx) -> Result<u64> {
+    let done = sqlx::query!(
+        "update elicitations set expires_at = statement_timestamp()
+         where tenant_id = $1 and expires_at > statement_timestamp()",
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected())
+}
+
 /// The tenants with overdue questions. Needs the system role.
 pub async fn list_tenants_with_overdue(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(

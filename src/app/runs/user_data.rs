@@ -3,7 +3,7 @@
 //! Rows that others need stay, and of the user they keep the id alone: lines of the audit trail, requests for approval
 //! and votes, usage, and the end of the user's sessions.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -13,11 +13,13 @@ use tokio::sync::mpsc;
 use crate::app::{
     App,
     accounts::{self, users},
+    runs::deletions::{self, Deletion},
     servers::credentials,
 };
 use domain::{
     approval::{Approval, State},
     audit::{Fact, Filter},
+    clock::Clock,
     error::{Error, ErrorCode, Result},
     ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
     principal::{Admin, Principal},
@@ -57,7 +59,8 @@ async fn delete(app: &Arc<App>, tenant: TenantId, user: &UserId, by: &UserId) ->
 
 async fn delete_here(app: &App, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
     credentials::remove_all(app, tenant, user, by).await?;
-    let ended = end_sessions(&app.db, tenant, user, by).await?;
+    let list = app.config.deletions_file.clone();
+    let ended = end_sessions(&app.db, list, tenant, user, by).await?;
     for run in ended.runs {
         app.running.cancel(run);
     }
@@ -75,13 +78,15 @@ async fn delete_here(app: &App, tenant: TenantId, user: &UserId, by: &UserId) ->
 }
 
 /// Deletes all data of a user for the command line, which has only the database. The replicas follow within seconds.
+/// `list` gets a line, if there is one.
 pub async fn delete_in_database(
     db: &Db,
+    list: Option<PathBuf>,
     tenant: TenantId,
     user: &UserId,
     by: &UserId,
 ) -> Result<()> {
-    end_sessions(db, tenant, user, by).await?;
+    end_sessions(db, list, tenant, user, by).await?;
     delete_rows(db, tenant, user, by).await.outcome
 }
 
@@ -92,7 +97,18 @@ struct Ended {
 }
 
 /// Ends the user's sessions: their tokens are refused, their runs are asked to stop, and their requests are withdrawn.
-async fn end_sessions(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<Ended> {
+/// The deletion is first written into `list`, so that no deletion is missing there.
+async fn end_sessions(
+    db: &Db,
+    list: Option<PathBuf>,
+    tenant: TenantId,
+    user: &UserId,
+    by: &UserId,
+) -> Result<Ended> {
+    if let Some(list) = list {
+        let (at, user) = (Clock::System.now(), user.clone());
+        deletions::append(list, Deletion { at, tenant, user }).await?;
+    }
     let mut tx = db.tenant(tenant).await?;
     accounts::end_sessions(&mut tx, tenant, user).await?;
     let withdrawn =

@@ -78,6 +78,19 @@ impl TestDb {
         }
     }
 
+    /// A database with the same rows, as a backup of this moment. Nobody may be connected to this one.
+    pub async fn copy(&self) -> Self {
+        let cluster = CLUSTER.get_or_init(Cluster::start).await;
+        let name = format!("chatelaine_test_{}", Uuid::now_v7().simple());
+        let own = self.name.as_deref().expect("its name is known");
+        let create = format!("create database {name} template {own}");
+        cluster.order(create).await.unwrap().unwrap();
+        let url = Secret::new(cluster.database(&name));
+        let db = self.db.clone();
+        let name = Some(name);
+        Self { db, url, name }
+    }
+
     /// A new tenant.
     pub async fn tenant(&self, name: &str) -> TenantId {
         let tenant = TenantId::new();

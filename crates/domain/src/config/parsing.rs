@@ -18,6 +18,11 @@ pub(super) fn text(value: &str) -> Result<String, String> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
+pub(super) fn optional_path(value: &str) -> Result<Option<PathBuf>, String> {
+    Ok((!value.is_empty()).then(|| value.into()))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
 pub(super) fn path(value: &str) -> Result<PathBuf, String> {
     Ok(value.into())
 }

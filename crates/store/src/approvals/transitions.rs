@@ -223,6 +223,18 @@ pub async fn withdraw_of_user(
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
+/// Withdraws all requests whose call is not sent yet, because the database was restored to an earlier time.
+pub async fn withdraw_restored(tx: &mut Tx, by: &UserId) -> Result<Vec<ApprovalId>> {
+    let ids = sqlx::query_scalar!(
+        r#"update approvals set withdrawn_by = $1, withdrawn_cause = 'restored', changed_at = statement_timestamp()
+         where tenant_id = $2 and state in ('pending', 'approved')
+           and withdrawn_by is null returning id as "id: ApprovalId""#,
+        by.as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
+}
+
 /// Withdraws the requests made with a revoked API key whose call is not sent yet.
 pub async fn withdraw_of_key(tx: &mut Tx, key: ApiKeyId, by: &UserId) -> Result<Vec<ApprovalId>> {
     let ids = sqlx::query_scalar!(

@@ -52,25 +52,30 @@ pub fn read(sql: &str) -> Vec<Statement> {
 /// that the file begins with `-- no-transaction`.
 pub fn refusals(sql: &str, alone: bool) -> Vec<String> {
     let statements = read(sql);
-    let mut found = Vec::new();
+    let (mut found, mut is_in_the_way) = (Vec::new(), false);
     for Statement { text, effects } in &statements {
-        let is_concurrent = is_concurrent(text);
-        if is_concurrent != alone {
-            found.push(if alone {
-                format!("a file without a transaction builds or drops an index concurrently, and this does not: {text}")
-            } else {
-                format!("this needs a file of its own that begins with `-- no-transaction`: {text}")
-            });
+        match (is_concurrent(text), alone) {
+            (true, false) => found.push(format!(
+                "this needs a file of its own that begins with `-- no-transaction`: {text}"
+            )),
+            (false, true) => found.push(format!(
+                "a file without a transaction builds or drops an index concurrently, and this does not: {text}"
+            )),
+            _ => {}
         }
         for effect in effects.iter().filter(|effect| !effect.is_new) {
-            let Effect { table, .. } = effect;
+            let Effect { table, is_long, .. } = effect;
             match effect.blocks {
                 Blocks::Unknown => found.push(format!("nobody knows what this locks: {text}")),
+                Blocks::Nothing if *is_long && is_in_the_way => found.push(format!(
+                    "this reads all of {table} while the locks of the statements before it are held; give it a file of \
+                     its own: {text}"
+                )),
                 Blocks::Nothing => {}
-                _ if effect.is_long => found.push(format!(
+                _ if *is_long => found.push(format!(
                     "this holds a lock while all of {table} is read or written: {text}"
                 )),
-                _ => {}
+                _ => is_in_the_way = true,
             }
         }
     }

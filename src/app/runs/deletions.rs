@@ -1,0 +1,73 @@
+//! The list of users whose data was deleted, in a file that is kept apart from the database. A database that is restored
+//! to an earlier time has those users again; `chatelaine restored` deletes them once more.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use time::{Duration, OffsetDateTime};
+
+use domain::{
+    error::{Error, Result},
+    ids::{TenantId, UserId},
+};
+
+/// A deletion may be committed so long after its line was written.
+const COMMIT: Duration = Duration::minutes(1);
+
+/// One line: a deletion that was about to be made.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Deletion {
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    pub tenant: TenantId,
+    pub user: UserId,
+}
+
+/// Adds a line, and waits until it is on the disk. Several processes may add to one file.
+pub async fn append(list: PathBuf, deletion: Deletion) -> Result<()> {
+    let write = move || {
+        let mut line = serde_json::to_string(&deletion)?;
+        line.push('\n');
+        let file = OpenOptions::new().create(true).append(true).open(&list);
+        let named = || {
+            format!(
+                "CHATELAINE_DELETIONS_FILE: cannot write to {}",
+                list.display()
+            )
+        };
+        let mut file = file.with_context(named)?;
+        file.write_all(line.as_bytes()).with_context(named)?;
+        file.sync_data().with_context(named)
+    };
+    let written = tokio::task::spawn_blocking(write).await;
+    written.map_err(Error::internal)?.map_err(Error::Internal)
+}
+
+/// The deletions that a database of the time `at` does not know, in the order of the file.
+pub fn read_since(list: &Path, at: OffsetDateTime) -> anyhow::Result<Vec<Deletion>> {
+    let text =
+        fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
+    let mut found = Vec::new();
+    for (number, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty())
+    {
+        let deletion: Deletion = serde_json::from_str(line).with_context(|| {
+            format!(
+                "{}:{}: this is no line of a list of deletions",
+                list.display(),
+                number + 1
+            )
+        })?;
+        if deletion.at >= at - COMMIT {
+            found.push(deletion);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,76 @@
+//! A database that was restored to an earlier time does not know what was done after that time. What was open then may
+//! have been decided, sent or answered, so none of it goes on.
+
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{deletions::Deletion, user_data};
+use domain::{
+    audit::{Fact, OPERATOR},
+    error::{Error, ErrorCode, Result},
+    ids::{RunId, TenantId, UserId},
+};
+use store::Db;
+
+/// What was ended and repeated.
+#[derive(Debug, Default)]
+pub struct Restored {
+    pub requests: usize,
+    pub runs: usize,
+    pub questions: u64,
+    /// Users who were deleted once more.
+    pub users: usize,
+    /// Deletions in tenants that the database does not have.
+    pub unknown_tenants: usize,
+}
+
+/// Ends what was open in a database that was restored to the time `at`, and repeats deletions. Replicas tell the
+/// requesters, and mark the calls that were under way as of unknown outcome, when they start. A `Conflict` while a
+/// replica is at work.
+pub async fn settle(db: &Db, at: OffsetDateTime, deletions: &[Deletion]) -> Result<Restored> {
+    let mut tx = db.system().await?;
+    let replicas = store::replicas::list(&mut tx).await?;
+    let tenants = store::tenants::list(&mut tx).await?;
+    if replicas.iter().any(|replica| !replica.silent) {
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            "a replica is at work, or was within the last minute; stop all of them before this",
+        ));
+    }
+    let time = at.format(&Rfc3339).map_err(Error::internal)?;
+    store::audit::record_for_operator(&mut tx, OPERATOR, "database.restored", &time).await?;
+    tx.commit().await?;
+    let mut done = Restored::default();
+    for tenant in &tenants {
+        settle_tenant(db, tenant.id, &time, &mut done).await?;
+    }
+    for Deletion { tenant, user, .. } in deletions {
+        if tenants.iter().any(|known| known.id == *tenant) {
+            user_data::delete_in_database(db, None, *tenant, user, &UserId(OPERATOR.into()))
+                .await?;
+            done.users += 1;
+        } else {
+            done.unknown_tenants += 1;
+        }
+    }
+    Ok(done)
+}
+
+async fn settle_tenant(db: &Db, tenant: TenantId, time: &str, done: &mut Restored) -> Result<()> {
+    let by = UserId(OPERATOR.into());
+    let mut tx = db.tenant(tenant).await?;
+    let requests = store::approvals::withdraw_restored(&mut tx, &by).await?;
+    let runs: Vec<RunId> = store::runs::list_open(&mut tx)
+        .await?
+        .into_iter()
+        .map(|(run, _)| run)
+        .collect();
+    store::trees::stop(&mut tx, &runs).await?;
+    let questions = store::elicitations::expire_now(&mut tx).await?;
+    let fact = Fact::new(OPERATOR, "database.restored").detail(time);
+    store::audit::record(&mut tx, tenant, &fact).await?;
+    tx.commit().await?;
+    done.requests += requests.len();
+    done.runs += runs.len();
+    done.questions += questions;
+    Ok(())
+}
