@@ -39,7 +39,7 @@ impl SpanExporter {
             .map(|(name, value)| (name.clone(), value.expose().to_owned()))
             .collect();
         let client = Client {
-            client,
+            http: client,
             runtime: Handle::current(),
             timeout: settings.timeout,
             host: host.unwrap_or_default(),
@@ -75,7 +75,7 @@ impl trace::SpanExporter for SpanExporter {
 /// is away, and once that it is back.
 #[derive(Debug)]
 struct Client {
-    client: reqwest::Client,
+    http: reqwest::Client,
     runtime: Handle,
     timeout: Duration,
     host: String,
@@ -93,8 +93,7 @@ impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let mut request = reqwest::Request::try_from(request)?;
         *request.timeout_mut() = Some(self.timeout);
-        let client = self.client.clone();
-        let answer = self.runtime.spawn(send(client, request)).await?;
+        let answer = self.runtime.spawn(send(self.http.clone(), request)).await?;
         match &answer {
             Ok(answer) if answer.status.is_success() => self.note_success(),
             Ok(answer) => self.note_failure(answer.status.as_str()),

@@ -3,7 +3,7 @@
 
 use opentelemetry::{
     Context, KeyValue,
-    trace::{Link, SpanKind, TraceContextExt as _, TraceId},
+    trace::{Link, SpanContext, SpanKind, TraceContextExt as _, TraceId},
 };
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
 
@@ -40,7 +40,7 @@ impl ShouldSample for WorkSampler {
         links: &[Link],
     ) -> SamplingResult {
         let given = parent.map(|parent| parent.span().span_context().clone());
-        let given = given.filter(|parent| parent.is_valid());
+        let given = given.filter(SpanContext::is_valid);
         let is_kept = match &given {
             Some(parent) if !parent.is_remote() => parent.is_sampled(),
             _ if conventions::may_begin(name, attributes) => {
