@@ -142,74 +142,75 @@ async fn spans_say_what_they_are_of_by_the_conventions() {
     let model = chat.of_models.iter().find(is_first).unwrap();
     let transaction = &chat.collector.find(TRACE, "transaction")[0];
     let tenant = chat.stopped.tenant.id.to_string();
-    let wanted: [(&Traced, SpanKind, &str, &[(&str, &str)]); 5] = [
-        (
-            request,
-            SpanKind::Server,
-            "POST /v1/conversations/{id}/messages",
-            &[
-                ("http.request.method", "POST"),
-                ("http.route", "/v1/conversations/{id}/messages"),
-                ("http.response.status_code", "202"),
-                ("chatelaine.tenant", &tenant),
-            ],
-        ),
-        (
-            run,
-            SpanKind::Internal,
-            "invoke_agent desk",
-            &[
-                ("gen_ai.operation.name", "invoke_agent"),
-                ("gen_ai.agent.name", "desk"),
-                ("gen_ai.conversation.id", &chat.conversation),
-                ("chatelaine.run", &chat.run),
-                ("chatelaine.run.attempt", "1"),
-                ("chatelaine.run.status", "succeeded"),
-                ("chatelaine.tenant", &tenant),
-                ("chatelaine.request", request.get("chatelaine.request")),
-                ("user.hash", request.get("user.hash")),
-            ],
-        ),
-        (
-            model,
-            SpanKind::Client,
-            "chat scripted",
-            &[
-                ("gen_ai.operation.name", "chat"),
-                ("gen_ai.provider.name", "openai"),
-                ("gen_ai.request.model", "scripted"),
-                ("gen_ai.usage.output_tokens", "5"),
-                ("server.address", "127.0.0.1"),
-            ],
-        ),
-        (
-            tool,
-            SpanKind::Client,
-            "execute_tool echo",
-            &[
-                ("gen_ai.operation.name", "execute_tool"),
-                ("mcp.method.name", "tools/call"),
-                ("gen_ai.tool.name", "echo"),
-                ("chatelaine.mcp.server", "desk"),
-            ],
-        ),
-        (
-            transaction,
-            SpanKind::Client,
-            &format!("transaction {}", transaction.get("code.file.path")),
-            &[("db.system.name", "postgresql"), ("error.type", "")],
-        ),
-    ];
-    for (span, kind, name, attributes) in wanted {
-        assert_eq!((span.kind, span.name.as_str()), (kind, name));
-        assert!(!span.is_error, "{span:#?}");
-        for (attribute, value) in attributes {
-            assert_eq!(span.get(attribute), *value, "{attribute} of {name}");
-        }
-    }
-    assert_eq!(request.get("user.hash").len(), 12);
+    check(
+        request,
+        SpanKind::Server,
+        "POST /v1/conversations/{id}/messages",
+        &[
+            ("http.request.method", "POST"),
+            ("http.route", "/v1/conversations/{id}/messages"),
+            ("http.response.status_code", "202"),
+            ("chatelaine.tenant", &tenant),
+        ],
+    );
+    check(
+        run,
+        SpanKind::Internal,
+        "invoke_agent desk",
+        &[
+            ("gen_ai.operation.name", "invoke_agent"),
+            ("gen_ai.agent.name", "desk"),
+            ("gen_ai.conversation.id", &chat.conversation),
+            ("chatelaine.run", &chat.run),
+            ("chatelaine.run.attempt", "1"),
+            ("chatelaine.run.status", "succeeded"),
+            ("chatelaine.tenant", &tenant),
+            ("chatelaine.request", request.get("chatelaine.request")),
+            ("user.hash", request.get("user.hash")),
+        ],
+    );
+    check(
+        model,
+        SpanKind::Client,
+        "chat scripted",
+        &[
+            ("gen_ai.operation.name", "chat"),
+            ("gen_ai.provider.name", "openai"),
+            ("gen_ai.request.model", "scripted"),
+            ("gen_ai.usage.output_tokens", "5"),
+            ("server.address", "127.0.0.1"),
+        ],
+    );
+    check(
+        tool,
+        SpanKind::Client,
+        "execute_tool echo",
+        &[
+            ("gen_ai.operation.name", "execute_tool"),
+            ("mcp.method.name", "tools/call"),
+            ("gen_ai.tool.name", "echo"),
+            ("chatelaine.mcp.server", "desk"),
+        ],
+    );
     let file = transaction.get("code.file.path");
     assert!(std::path::Path::new(file).exists(), "{file}");
+    check(
+        transaction,
+        SpanKind::Client,
+        &format!("transaction {file}"),
+        &[("db.system.name", "postgresql"), ("error.type", "")],
+    );
+    assert_eq!(request.get("user.hash").len(), 12);
+}
+
+/// A span without an error, and some of its attributes.
+#[track_caller]
+fn check(span: &Traced, kind: SpanKind, name: &str, attributes: &[(&str, &str)]) {
+    assert_eq!((span.kind, span.name.as_str()), (kind, name));
+    assert!(!span.is_error, "{span:#?}");
+    for (attribute, value) in attributes {
+        assert_eq!(span.get(attribute), *value, "{attribute} of {name}");
+    }
 }
 
 #[tokio::test]
