@@ -49,7 +49,6 @@ async fn confirming() -> World {
     let world = World::shared_with("confirming streams", |setup| {
         setup.change_server(json!({ "toolAccess": {
             "roles": { "employee": ["get_exchange_rate", "get_balances", "send_money"] },
-            "approval": null,
             "confirm": [{ "tools": ["send_money"] }],
         } }));
     })

@@ -60,14 +60,14 @@ struct CallParams<'a> {
     state: Option<String>,
 }
 
-/// The user's answer to the question whether a call is to be made.
+/// The user's answer to the question whether a call is to be made; `None` when they closed the question.
 struct ConfirmationResponse {
     request: ApprovalId,
-    choice: Choice,
+    choice: Option<Choice>,
 }
 
 impl CallParams<'_> {
-    /// Reads the user's answer, if the call brings one. A user who closed the question has not answered.
+    /// Reads the user's answer, if the call brings one.
     fn confirmation(&self) -> Option<ConfirmationResponse> {
         #[derive(Deserialize)]
         struct Responses {
@@ -80,9 +80,9 @@ impl CallParams<'_> {
         }
         let responses: Responses = serde_json::from_str(self.responses?.get()).ok()?;
         let choice = match responses.confirm?.action.as_str() {
-            "accept" => Choice::Approve,
-            "decline" => Choice::Reject,
-            _ => return None,
+            "accept" => Some(Choice::Approve),
+            "decline" => Some(Choice::Reject),
+            _ => None,
         };
         let request = self.state.as_ref()?.parse().ok()?;
         Some(ConfirmationResponse { request, choice })
@@ -258,10 +258,11 @@ impl OwnedCall {
             ..
         } = &self.client;
         let app = &state.app;
-        if !call.asks_user() || call.view.id != given.request {
+        let choice = given.choice.filter(|_| call.view.id == given.request);
+        let Some(choice) = choice.filter(|_| call.asks_user()) else {
             return Ok(());
-        }
-        approvals::confirm_for_client(app, principal, call.view.id, given.choice).await?;
+        };
+        approvals::confirm_for_client(app, principal, call.view.id, choice).await?;
         let agent = tools.toolset.agent();
         *call = client_calls::outcome(app, principal, agent, call.view.id).await?;
         Ok(())

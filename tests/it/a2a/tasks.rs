@@ -293,7 +293,6 @@ async fn a_task_that_asks_its_user_takes_the_answer() {
         setup.change_pack(json!({ "skills": [{ "id": "pay", "mcpBinding": { "server": "bank", "tools": ["send_money"] } }] }));
         setup.change_server(json!({ "toolAccess": {
             "roles": { "employee": ["send_money"] },
-            "approval": null,
             "confirm": [{ "tools": ["send_money"] }],
         } }));
     })
@@ -307,22 +306,43 @@ async fn a_task_that_asks_its_user_takes_the_answer() {
         json!({ "message": { "messageId": Uuid::new_v4(), "role": "ROLE_USER", "taskId": task["id"],
                              "contextId": task["contextId"], "parts": words(text) } })
     };
-    for (word, state) in [("/confirm", "TASK_STATE_COMPLETED"), ("/decline", "TASK_STATE_REJECTED")] {
+    for (word, state) in [
+        ("/confirm", "TASK_STATE_COMPLETED"),
+        ("/decline", "TASK_STATE_REJECTED"),
+    ] {
         let asked = waiting(&ann).await;
-        assert_eq!(asked["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
+        assert_eq!(
+            asked["status"]["state"], "TASK_STATE_INPUT_REQUIRED",
+            "{asked}"
+        );
         let told = &asked["status"]["message"]["parts"][0]["text"];
         told.says(r#""amount":"12.50""#);
-        let line = format!("{word} {}", asked["metadata"]["approval"]["code"].as_str().unwrap());
+        let line = format!(
+            "{word} {}",
+            asked["metadata"]["approval"]["code"].as_str().unwrap()
+        );
         told.says(&line);
-        for refused in [answer(&asked, "yes, please"), answer(&asked, "/confirm ZZZZ")] {
+        for refused in [
+            answer(&asked, "yes, please"),
+            answer(&asked, "/confirm ZZZZ"),
+        ] {
             assert_eq!(code(&ann, "/bank", "SendMessage", refused).await, -32602);
         }
-        assert_ne!(code(&bob, "/bank", "SendMessage", answer(&asked, &line)).await, 0);
-        assert_eq!(get(&ann, &asked).await["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+        assert_ne!(
+            code(&bob, "/bank", "SendMessage", answer(&asked, &line)).await,
+            0
+        );
+        assert_eq!(
+            get(&ann, &asked).await["status"]["state"],
+            "TASK_STATE_INPUT_REQUIRED"
+        );
         let ended = task(&ann, answer(&asked, &line)).await;
         assert_eq!(ended["status"]["state"], state, "{ended}");
         // The same answer again is the same task.
-        assert_eq!(task(&ann, answer(&asked, &line)).await["status"]["state"], state);
+        assert_eq!(
+            task(&ann, answer(&asked, &line)).await["status"]["state"],
+            state
+        );
         assert_eq!(world.bank.executions("send_money"), 1);
     }
 }

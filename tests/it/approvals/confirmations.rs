@@ -13,6 +13,18 @@ fn ask_the_user(setup: &mut Setup) {
     } }));
 }
 
+/// The same in a process of its own, with one more change.
+async fn confirming_alone(change: impl FnOnce(&mut Setup)) -> World {
+    let world = World::with(|setup| {
+        ask_the_user(setup);
+        change(setup);
+    })
+    .await;
+    world.tools_ready().await;
+    world.model.on(teller);
+    world
+}
+
 async fn confirming() -> World {
     let world = World::shared_with("confirmations", ask_the_user).await;
     world.tools_ready().await;
@@ -24,6 +36,17 @@ async fn confirming() -> World {
 async fn said_in(client: &Client, conversation: &str, line: &str) -> String {
     client.say_and_wait(conversation, line).await;
     plain(client.messages(conversation).await.last().unwrap())
+}
+
+/// The values of the choices that the last message of a conversation offers.
+async fn offered(client: &Client, conversation: &str) -> Vec<String> {
+    let messages = client.messages(conversation).await;
+    let parts = messages.last().unwrap()["parts"].as_array().unwrap();
+    let choices = parts.iter().filter_map(|part| part["choices"].as_array());
+    let values = choices.flatten().map(|choice| &choice["value"]);
+    values
+        .map(|value| value.as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn says(text: &str, words: &str) {
@@ -154,25 +177,29 @@ async fn a_command_confirms_once_and_in_the_conversation_that_asks() {
         &format!("/approvals {}", code(&request)),
     )
     .await;
-    assert!(!shown.contains("Confirm "), "{shown}");
+    assert!(shown.contains(r#""amount":"10.00""#), "{shown}");
+    assert_eq!(
+        offered(&staff.ann, &other).await,
+        [format!("/cancel {}", code(&request))]
+    );
     says(
         &said_in(&staff.ann, &conversation, "/confirm").await,
         "and the code of a request",
     );
     assert_eq!(state(&staff.ann, &request).await, "pending");
     let listed = said_in(&staff.ann, &conversation, "/approvals").await;
-    for part in [
-        "Your own requests",
-        r#""amount":"10.00""#,
-        "/decline",
-        "Confirm ",
-    ] {
+    for part in ["Your own requests", r#""amount":"10.00""#] {
         says(&listed, part);
     }
+    let decline = format!("/decline {}", code(&request));
+    assert_eq!(
+        offered(&staff.ann, &conversation).await,
+        [confirm.clone(), decline]
+    );
     see().await;
     // The answer tells what the server said.
     let done = said_in(&staff.ann, &conversation, &confirm).await;
-    says(&done, "bank send_money:");
+    says(&done, "transfer-1");
     assert_eq!(state(&staff.ann, &request).await, "succeeded");
     said_in(&staff.ann, &conversation, &confirm).await;
     let declined = said_in(
@@ -215,10 +242,7 @@ async fn a_command_that_comes_before_its_user_can_have_seen_the_question_confirm
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[0]["id"], asked[1]["id"]);
     see().await;
-    says(
-        &said_in(&ann, &conversation, &confirm).await,
-        "bank send_money:",
-    );
+    says(&said_in(&ann, &conversation, &confirm).await, "transfer-1");
     assert_eq!(world.bank.executions("send_money"), 1);
 }
 
@@ -248,7 +272,7 @@ async fn an_openai_client_confirms_by_a_message_and_a_repetition_calls_nothing()
 
 #[tokio::test]
 async fn what_one_replica_asks_is_confirmed_at_another_and_outlives_the_one_that_confirmed_it() {
-    let world = world_with(ask_the_user).await;
+    let world = confirming_alone(|_| {}).await;
     let replica = world.replica().await;
     let ann = world.user("ann", &["employee"]).await;
     let (_, request) = asked(&ann, "10.00").await;
@@ -320,8 +344,7 @@ async fn who_needs_others_confirms_nothing_and_who_approves_alone_confirms() {
 
 #[tokio::test]
 async fn a_guest_confirms_too_and_webhooks_hear_of_no_confirmation() {
-    let world = world_with(|setup| {
-        ask_the_user(setup);
+    let world = confirming_alone(|setup| {
         setup.change_server(json!({ "toolAccess": { "roles": { "guest": ["send_money"] } } }));
     })
     .await;

@@ -171,13 +171,13 @@ async fn an_interrupt_that_asks_the_user_is_answered_by_the_next_run() {
         let asked = thread(name, "run-1", vec![user("pay 5.00")]);
         let first = rest(post(&ann, PATH, &asked).await).await;
         let interrupt = first.last().unwrap()["outcome"]["interrupts"][0].clone();
-        interrupt.has(json!({ "reason": "confirmation", "responseSchema": { "required": ["approved"] } }));
+        interrupt.has(
+            json!({ "reason": "confirmation", "responseSchema": { "required": ["approved"] } }),
+        );
         interrupt["message"].says(r#""amount":"5.00""#);
         let mut shown = vec![user("pay 5.00")];
         shown.extend(said(&first));
-        let entry = |payload: Value| {
-            json!([{ "interruptId": interrupt["id"], "status": "resolved", "payload": payload }])
-        };
+        let entry = |payload: Value| json!([{ "interruptId": interrupt["id"], "status": "resolved", "payload": payload }]);
         // Another thread does not answer it, and an answer without a word leaves it open.
         let other = thread("other", "run-o", vec![user("hi")]);
         rest(post(&ann, PATH, &other).await).await;
@@ -193,7 +193,10 @@ async fn an_interrupt_that_asks_the_user_is_answered_by_the_next_run() {
         let mut answer = thread(name, "run-3", shown.clone());
         answer["resume"] = entry(json!({ "approved": approved }));
         let told = rest(post(&ann, PATH, &answer).await).await;
-        let note = told.iter().find(|event| event["name"] == "approval").unwrap();
+        let note = told
+            .iter()
+            .find(|event| event["name"] == "approval")
+            .unwrap();
         assert_eq!(note["value"]["state"], state);
         assert!(deltas(&told).ends_with("So it ended."), "{}", deltas(&told));
         assert_eq!(told.last().unwrap()["outcome"]["type"], "success");

@@ -350,14 +350,20 @@ async fn the_official_client_confirms_and_declines_calls() {
     let world = confirming().await;
     let ann = world.user("ann", &["employee"]).await;
     let seen = node::run(include_str!("confirm.mjs"), &world.url, &ann).await;
-    for (chat, state, word) in [("yes", "output-available", "confirmed"), ("no", "output-denied", "declined")] {
+    for (chat, state, word) in [
+        ("yes", "output-available", "confirmed"),
+        ("no", "output-denied", "declined"),
+    ] {
         let seen = &seen[chat];
         assert_eq!(seen["asked"], json!(["approval-requested", null]), "{seen}");
         seen["reason"].says(r#""amount":"5.00""#);
         assert_eq!(seen["tools"], json!([state]), "{seen}");
         seen["text"].says(word);
         seen["text"].says("So it ended.");
-        assert_eq!(seen["messages"], 2, "the answer goes on in the same message: {seen}");
+        assert_eq!(
+            seen["messages"], 2,
+            "the answer goes on in the same message: {seen}"
+        );
         seen["next"].says("Hello");
     }
     assert_eq!(world.bank.executions("send_money"), 1);
