@@ -18,9 +18,9 @@ use std::{
 };
 
 use cel::{
-    Context, Env, ExecutionError, ParseErrors, Program, Value as CelValue,
+    Context, Env, ExecutionError, ParseErrors, Value as CelValue,
     common::{
-        ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators},
+        ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators},
         traits::{Container, Indexer, Iterable, Sizer},
         types::{
             CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString,
@@ -114,7 +114,7 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 #[derive(Clone)]
 pub struct Condition {
     source: String,
-    program: Arc<Program>,
+    expression: Arc<IdedExpr>,
     names: Arc<Names>,
 }
 
@@ -178,7 +178,7 @@ impl Condition {
                 "its brackets are nested more than {MAX_NESTING} deep"
             ));
         }
-        let parsing = || -> Result<(Names, Program), String> {
+        let parsing = || -> Result<(Names, IdedExpr), String> {
             // Without macros, so that each call is still there by its name.
             let plain = Env::default().with_optional_support(false).parser();
             let mut names = Names::default();
@@ -187,7 +187,10 @@ impl Condition {
                 .map_err(|errors| first_problem(&errors))?;
             names.check(&expression, &mut Vec::new())?;
             let program = ENV.compile(source);
-            Ok((names, program.map_err(|errors| first_problem(&errors))?))
+            let program = program.map_err(|errors| first_problem(&errors))?;
+            let mut expression = program.expression().clone();
+            index_members(&mut expression);
+            Ok((names, expression))
         };
         let parsed = thread::scope(|scope| {
             let parser = thread::Builder::new().stack_size(PARSER_STACK);
@@ -196,11 +199,11 @@ impl Condition {
                 .map(thread::ScopedJoinHandle::join);
             parsed.ok().and_then(Result::ok)
         });
-        let (names, program) =
+        let (names, expression) =
             parsed.unwrap_or_else(|| Err("it could not be parsed".to_owned()))?;
         Ok(Self {
             source: source.to_owned(),
-            program: Arc::new(program),
+            expression: Arc::new(expression),
             names: Arc::new(names),
         })
     }
@@ -222,7 +225,7 @@ impl Condition {
     /// Why it cannot be evaluated for arguments of these types, if their types are the reason.
     pub(super) fn find_type_problem(&self, facts: &CallFacts<'_>) -> Option<String> {
         let known = Known::new(facts, std::iter::empty());
-        let value = CelValue::resolve_val(self.program.expression(), &known.0);
+        let value = CelValue::resolve_val(&self.expression, &known.0);
         match value {
             Ok(value) if value.downcast_ref::<CelBool>().is_none() => {
                 Some("it is neither true nor false".to_owned())
@@ -238,7 +241,7 @@ impl Condition {
 
     /// Whether it holds; `None` when it cannot be evaluated.
     pub(super) fn holds(&self, known: &Known) -> Option<bool> {
-        let value = CelValue::resolve_val(self.program.expression(), &known.0).ok()?;
+        let value = CelValue::resolve_val(&self.expression, &known.0).ok()?;
         value.downcast_ref::<CelBool>().map(|flag| *flag.inner())
     }
 }
@@ -250,6 +253,50 @@ fn first_problem(errors: &ParseErrors) -> String {
         let problem = error.msg.split(" expecting ").next().unwrap_or_default();
         format!("at {}:{}: {problem}", error.pos.0, error.pos.1)
     })
+}
+
+/// Writes `args.amount` as `args["amount"]`. It is the same value, and found in half the time: of the first, the crate
+/// asks at each call whether there is a variable with this whole name.
+fn index_members(expression: &mut IdedExpr) {
+    let id = expression.id;
+    match &mut expression.expr {
+        Expr::Select(select) => {
+            index_members(&mut select.operand);
+            // `has(args.amount)` asks whether it is there.
+            if !select.test {
+                let select = std::mem::take(select);
+                let name = LiteralValue::String(CelString::from(select.field));
+                let name = IdedExpr {
+                    id,
+                    expr: Expr::Literal(name),
+                };
+                expression.expr = Expr::Call(CallExpr {
+                    func_name: operators::INDEX.to_owned(),
+                    target: None,
+                    args: vec![*select.operand, name],
+                });
+            }
+        }
+        Expr::Call(call) => {
+            let parts = call.target.as_deref_mut().into_iter().chain(&mut call.args);
+            parts.for_each(index_members);
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(index_members),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    index_members(&mut entry.key);
+                    index_members(&mut entry.value);
+                }
+            }
+        }
+        Expr::Comprehension(of) => {
+            let parts = [&mut of.iter_range, &mut of.accu_init, &mut of.loop_cond];
+            let parts = parts.into_iter().chain([&mut of.loop_step, &mut of.result]);
+            parts.for_each(index_members);
+        }
+        Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    }
 }
 
 /// How deep the brackets of a text are nested, those in quotes included.
