@@ -62,6 +62,12 @@ struct Amount {
 }
 
 impl Amount {
+    /// How much the till holds: about half of what is asked for there.
+    fn till_holds(&self) -> u64 {
+        let requests = u64::try_from(self.requests).unwrap();
+        (requests * requests / 40).max(1)
+    }
+
     /// What the environment asks for, else what every run of the tests has time for: always the same, since nobody
     /// could find again what another seed found.
     fn asked() -> Self {
@@ -144,7 +150,13 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let mut database = Database::start(folder).await;
     let link = BankLink::start(&bank.url, amount.seed).await;
     let model = model::start(amount.seed).await;
-    processes::write_pack(folder, &link.url, model.scripted.base_url().as_str(), 600);
+    processes::write_pack(
+        folder,
+        &link.url,
+        model.scripted.base_url().as_str(),
+        600,
+        amount.till_holds(),
+    );
     let population = Population {
         companies: 1,
         clerks: 8,
@@ -181,7 +193,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     // In order, so that whatever they have sent is in the ledger.
     fleet.stop().await;
     let ledger = bank.books.entries();
-    let evidence = Evidence::gather(&people, &ledger, lives, calm, open).await;
+    let evidence = Evidence::gather(&people, &ledger, lives, calm, open, amount.till_holds()).await;
     let owners = people.owners().await;
     database.stop().await;
     let mut report = Report::of(amount, &faults, &people, &evidence, started.elapsed());

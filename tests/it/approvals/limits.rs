@@ -5,6 +5,7 @@ use http::{Method, StatusCode};
 
 use super::*;
 use crate::support::{
+    bank::start_slow_bank,
     has::Has,
     scripted::{Reply, Scripted, text as answer},
 };
@@ -98,6 +99,91 @@ async fn what_is_too_much_waits_for_approval_and_counts_when_it_is_carried_out()
         "{refused}"
     );
     assert_eq!(world.bank.executions("send_money"), 3);
+}
+
+/// A call that may be lost with its replica: whether it was made, if anybody answered.
+async fn try_to_pay(client: Client, amount: &str) -> Option<bool> {
+    let params = json!({ "name": "bank__send_money", "arguments": payment(amount) });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let request = client
+        .request(Method::POST, "/mcp/bank")
+        .header("mcp-protocol-version", "2025-11-25")
+        .json(&body);
+    let answer: Value = request.send().await.ok()?.json().await.ok()?;
+    Some(answer["result"]["isError"] == false)
+}
+
+#[tokio::test]
+async fn sixty_four_calls_at_once_at_four_replicas_of_which_two_die_take_what_there_is_to_the_cent()
+{
+    let limits = json!([{ "tools": ["send_money"], "sum": "args.amount", "per": "tenant", "over": "24h",
+                          "most": 300.30, "then": "deny", "reason": "that is all for today" }]);
+    // It answers a while after it has executed, so that calls are under way when replicas die.
+    let bank = start_slow_bank(None, Duration::from_millis(500)).await;
+    let world = world_with(|setup| {
+        setup.env = setup.env.clone().with("BANK_URL", bank.url.clone());
+        setup.change_server(limited(&limits));
+    })
+    .await;
+    let (one, two, three) = (
+        world.replica().await,
+        world.replica().await,
+        world.replica().await,
+    );
+    let urls = [&world.url, &one.url, &two.url, &three.url].map(Clone::clone);
+    let mut people = Vec::new();
+    for at in 0..8 {
+        people.push(world.user(&format!("ann-{at}"), &["employee"]).await);
+    }
+    for url in &urls {
+        eventually(async || {
+            let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
+            let there = people[0].at(url);
+            let request = there.request(Method::POST, "/mcp/bank");
+            let request = request
+                .header("mcp-protocol-version", "2025-11-25")
+                .json(&list);
+            there.send(request).await.text.contains("send_money")
+        })
+        .await;
+    }
+    let calls = (0..64).map(|at| try_to_pay(people[at % 8].at(&urls[at % 4]), "10.01"));
+    let die = async {
+        eventually(async || bank.executions("send_money") >= 4).await;
+        one.kill();
+        two.kill();
+    };
+    let (answers, ()) = tokio::join!(join_all(calls), die);
+    let answered = answers.iter().filter(|made| **made == Some(true)).count();
+    let lost = answers.iter().filter(|made| made.is_none()).count();
+    assert!(
+        lost > 0,
+        "the replicas died when nothing was under way any more"
+    );
+    // Those that are left take the rest, and not a cent more.
+    let mut later = 0;
+    for at in 0..64 {
+        let url = if at % 2 == 0 { &world.url } else { &three.url };
+        match try_to_pay(people[0].at(url), "10.01").await {
+            Some(true) => later += 1,
+            Some(false) => break,
+            None => panic!("it lives"),
+        }
+    }
+    for url in [&world.url, &three.url] {
+        assert_eq!(try_to_pay(people[1].at(url), "0.01").await, Some(false));
+    }
+    let taken: (String, i64) = sqlx::query_as("select sum(amount)::text, count(*) from limit_uses")
+        .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    assert_eq!(taken, ("300.30".to_owned(), 30));
+    let executed = bank.executions("send_money");
+    assert!(executed <= 30, "{executed} calls were made");
+    assert!(
+        answered + later <= executed,
+        "{answered} and {later} of {executed}"
+    );
 }
 
 /// The server of the model: what it does with a call is its argument.

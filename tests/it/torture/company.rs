@@ -58,6 +58,8 @@ const RATE: f64 = 6.0;
 const HELD: usize = 20;
 /// Minutes after which a request expires that nobody has decided about.
 const OPEN: u32 = 2;
+/// More than anybody asks for at a till, so that its sums are counted and nobody is refused.
+const TILL_HOLDS: u64 = 1_000_000_000_000;
 
 /// How long and how much.
 struct Hour {
@@ -111,7 +113,13 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
     let link = BankLink::start(&bank.url, hour.seed).await;
     let model = model::start(hour.seed).await;
     model.scripted.keep_no_journal();
-    processes::write_pack(folder, &link.url, model.scripted.base_url().as_str(), OPEN);
+    processes::write_pack(
+        folder,
+        &link.url,
+        model.scripted.base_url().as_str(),
+        OPEN,
+        TILL_HOLDS,
+    );
     let population = Population {
         companies: COMPANIES,
         clerks: CLERKS,
@@ -166,7 +174,8 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
         .map(|seen| seen.args_sha256)
         .collect();
     lives.extend(maintained.held.into_iter().map(Life::Waited));
-    let evidence = Evidence::gather(&people, &ledger, lives, calm, open).await;
+    let all_hold = TILL_HOLDS * COMPANIES as u64;
+    let evidence = Evidence::gather(&people, &ledger, lives, calm, open, all_hold).await;
     let owners = people.owners().await;
     database.stop().await;
 

@@ -26,10 +26,19 @@ pub struct Evidence {
     pub direct: HashSet<Hash>,
     /// Hashes of the arguments of calls that have a line in the audit trail.
     pub audited: HashSet<Hash>,
+    pub till: Till,
     /// Requests and runs that were not at an end in time.
     pub open: Vec<(Uuid, String)>,
     /// Between the end of the faults and the end of the last request.
     pub settled_after: time::Duration,
+}
+
+/// What went through the till, whose sum is limited. In cents.
+#[derive(Default)]
+pub struct Till {
+    pub holds: u64,
+    /// What limits count, calls of unknown outcome among them.
+    pub taken: u64,
 }
 
 /// A request for approval: as the database keeps it, and what was said about it.
@@ -47,6 +56,9 @@ pub struct Request {
 
 pub struct Executed {
     pub what: String,
+    pub cents: u64,
+    /// What the policy wants for a call with these arguments, at the bank and not at the till.
+    pub min_approvals: usize,
     pub args_sha256: Hash,
     /// Of the arguments as the model wrote them, which is what the trail has of a call that needs no consent.
     pub written_sha256: Hash,
@@ -59,6 +71,7 @@ impl Evidence {
         lives: Vec<Life>,
         calm: OffsetDateTime,
         open: Vec<(Uuid, String)>,
+        till_holds: u64,
     ) -> Self {
         type Row = (Uuid, String, State, Vec<u8>, i32, Option<OffsetDateTime>);
         let rows: Vec<Row> = people
@@ -108,6 +121,8 @@ impl Evidence {
         }
         let executed = ledger.iter().map(|entry| Executed {
             what: format!("{} {}", entry.tool, entry.arguments),
+            cents: cents(entry.arguments["amount"].as_str().unwrap()),
+            min_approvals: min_approvals(entry),
             args_sha256: canonical::hash(&canonical::text(&Json::from(&entry.arguments)).unwrap()),
             written_sha256: Sha256::digest(entry.arguments.to_string()).into(),
         });
@@ -117,12 +132,20 @@ impl Evidence {
         let audited = audited
             .into_iter()
             .map(|(hash,)| canonical::hash_of_row(hash).unwrap());
+        let taken: Vec<(String,)> = people
+            .rows("select coalesce(sum(amount), 0.00)::text from limit_uses")
+            .await;
+        let till = Till {
+            holds: till_holds * 100,
+            taken: cents(&taken[0].0),
+        };
         let settled_after = (last - calm).max(time::Duration::ZERO);
         Self {
             requests,
             ledger: executed.collect(),
             direct,
             audited: audited.collect(),
+            till,
             open,
             settled_after,
         }
@@ -132,14 +155,28 @@ impl Evidence {
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         let mut requests_of: HashMap<Hash, usize> = HashMap::new();
+        let mut votes_of: HashMap<Hash, usize> = HashMap::new();
         for request in self.requests.values() {
             *requests_of.entry(request.args_sha256).or_default() += 1;
+            votes_of.insert(request.args_sha256, request.min_approvals);
         }
         let mut times: HashMap<Hash, usize> = HashMap::new();
+        let mut at_till = 0;
         for executed in &self.ledger {
             let times = times.entry(executed.args_sha256).or_default();
             *times += 1;
             let needs_none = self.direct.contains(&executed.args_sha256);
+            if needs_none {
+                at_till += executed.cents;
+            } else {
+                let (asked, wanted) = (votes_of.get(&executed.args_sha256), executed.min_approvals);
+                if asked.is_some_and(|asked| *asked != wanted) {
+                    complaints.push(format!(
+                        "executed with another number of approvals than {wanted}: {}",
+                        executed.what
+                    ));
+                }
+            }
             if needs_none && *times > 1 {
                 complaints.push(format!(
                     "executed {times} times for a client that repeats: {}",
@@ -159,6 +196,12 @@ impl Evidence {
                     executed.what
                 ));
             }
+        }
+        let Till { holds, taken } = self.till;
+        if !(at_till <= taken && taken <= holds) {
+            complaints.push(format!(
+                "the till holds {holds} cents, limits count {taken}, and {at_till} were executed"
+            ));
         }
         for (id, request) in &self.requests {
             let named = format!(
@@ -189,6 +232,19 @@ impl Evidence {
         }
         complaints
     }
+}
+
+/// `12.5` is 1250.
+fn cents(amount: &str) -> u64 {
+    let (whole, fraction) = amount.split_once('.').unwrap_or((amount, ""));
+    format!("{whole}{fraction:0<2}").parse().unwrap()
+}
+
+/// What the rules of the pack say of a call.
+fn min_approvals(entry: &Entry) -> usize {
+    let amount = cents(entry.arguments["amount"].as_str().unwrap());
+    let is_large = entry.tool == "send_money" && amount >= 100_000_000;
+    1 + usize::from(is_large)
 }
 
 /// How often a request may have been executed, by how it ended.
@@ -304,6 +360,8 @@ mod tests {
         };
         let executed = (0..times).map(|_| Executed {
             what: "send_money".to_owned(),
+            cents: 100,
+            min_approvals: 1,
             args_sha256: [1; 32],
             written_sha256: [1; 32],
         });
@@ -312,6 +370,10 @@ mod tests {
             ledger: executed.collect(),
             direct: HashSet::new(),
             audited: [[1; 32], [2; 32]].into(),
+            till: Till {
+                holds: 1000,
+                taken: 1000,
+            },
             open: Vec::new(),
             settled_after: time::Duration::ZERO,
         }
@@ -368,6 +430,25 @@ mod tests {
         );
         evidence.ledger.pop();
         assert_eq!(complaint(&evidence), "");
+    }
+
+    #[test]
+    fn too_few_approvals_and_a_till_that_held_too_much_are_found() {
+        let mut large = evidence(State::Succeeded, 1, &[], 1);
+        large.ledger[0].min_approvals = 2;
+        let found = complaint(&large);
+        assert!(
+            found.contains("another number of approvals than 2: send_money"),
+            "{found}"
+        );
+        for (holds, taken) in [(199, 200), (1000, 199)] {
+            let mut till = evidence(State::Expired, 0, &[], 2);
+            till.requests.clear();
+            till.direct = [[1; 32]].into();
+            till.till = Till { holds, taken };
+            let found = complaint(&till);
+            assert!(found.contains("and 200 were executed"), "{found}");
+        }
     }
 
     #[test]

@@ -240,8 +240,8 @@ fn assert_in_time(clerk: Who, deadline: Instant) {
     );
 }
 
-/// A call that nobody else asks for: an invoice, which one chief approves, or a payment, which needs two of them
-/// and may be more than the account holds.
+/// A call that nobody else asks for: an invoice or a payment, which one chief approves, or a payment of more than the
+/// account holds, which needs two of them.
 fn wanted(number: usize, clerk: Who, random: &mut StdRng) -> (&'static str, Value) {
     if random.random_bool(0.7) {
         return invoice(number, clerk, random);

@@ -93,8 +93,9 @@ impl Database {
     }
 }
 
-/// The bank's agent: what a clerk asks for, one or two chiefs approve, but for invoices at the till. Nobody decides about
-/// what is asked for `later` before half of the time is over, where anybody asks for that.
+/// The bank's agent: what a clerk asks for, a chief approves, and two of them a large payment. Invoices at the till need
+/// nobody, until they are too much together. Nobody decides about what is asked for `later` before half of the time is
+/// over, where anybody asks for that.
 const PACK: &str = r#"
 metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
 languages: { en: {} }
@@ -110,13 +111,22 @@ mcp:
         default: none
         roles: { clerk: [create_invoice, send_money] }
         approval:
-          - { tools: [create_invoice], approvers: [chief], timeoutMinutes: OPEN }
-          - { tools: [send_money], approvers: [chief], minApprovals: 2, selfApproval: false, timeoutMinutes: OPEN }
+          - { tools: [create_invoice, send_money], approvers: [chief], timeoutMinutes: OPEN }
+          - tools: [send_money]
+            when: double(args.amount) >= 1000000.0
+            approvers: [chief]
+            minApprovals: 2
+            selfApproval: false
+            timeoutMinutes: OPEN
     - name: till
       transport: streamable-http
       url: "BANK_URL"
       timeouts: { requestSeconds: 5 }
-      toolAccess: { default: none, roles: { clerk: [create_invoice] } }
+      toolAccess:
+        default: none
+        roles: { clerk: [create_invoice] }
+        limits:
+          - { tools: [create_invoice], sum: args.amount, per: tenant, over: 30d, most: TILL_HOLDS, then: deny }
     - name: later
       transport: streamable-http
       url: "BANK_URL"
@@ -127,15 +137,17 @@ mcp:
         approval: [{ tools: [create_invoice], approvers: [chief], timeoutMinutes: 600 }]
 "#;
 
-/// Writes the pack of the replicas. A request expires so many minutes after it was made.
-pub fn write_pack(folder: &Path, bank: &str, model: &str, minutes: u32) {
+/// Writes the pack of the replicas. A request expires so many minutes after it was made; the till of each tenant holds
+/// so much.
+pub fn write_pack(folder: &Path, bank: &str, model: &str, minutes: u32, till_holds: u64) {
     let pack = folder.join("packs/bank");
     fs::create_dir_all(&pack).unwrap();
     fs::write(
         pack.join("agent-pack.yaml"),
         PACK.replace("BANK_URL", bank)
             .replace("MODEL_URL", model)
-            .replace("OPEN", &minutes.to_string()),
+            .replace("OPEN", &minutes.to_string())
+            .replace("TILL_HOLDS", &till_holds.to_string()),
     )
     .unwrap();
 }
