@@ -133,6 +133,27 @@ test('the matrix says why, and so does the page of a user', async () => {
   await check(alice, 'user');
 });
 
+test('rules are tried with examples before they are in force, and what is not kept is said', async () => {
+  await part('Policies');
+  await alice.getByLabel('Agent', { exact: true }).selectOption('bank');
+  await alice.getByLabel('Server', { exact: true }).selectOption('bank');
+  await alice.getByLabel('Rules to try').fill(`toolAccess:
+  default: users
+  approval: [{ tools: [send_money], when: double(args.amount) > 20.0, approvers: [cfo] }]`);
+  await alice.getByLabel('Examples').fill(`server: bank
+examples:
+  - { tool: send_money, args: { amount: "20" }, expect: allow }
+  - { tool: send_money, args: { amount: "21" }, expect: allow }`);
+  await alice.getByRole('button', { name: 'Try', exact: true }).click();
+  const examples = alice.getByRole('group', { name: 'Examples' });
+  await examples.getByRole('row', { name: '3 bank send_money made Yes' }).waitFor();
+  await examples.getByRole('row', { name: /4 bank send_money waits cfo · approval\[0\] when .* No/ }).waitFor();
+  await alice.getByText('No arguments of calls are kept').waitFor();
+  await alice.getByLabel('Rules to try').fill('toolAccess: { default: everybody }');
+  await alice.getByRole('button', { name: 'Try', exact: true }).click();
+  await alice.getByRole('alert').getByText('everybody').waitFor();
+});
+
 test('usage is shown by day and by user', async () => {
   await part('Usage');
   await alice.getByRole('rowheader', { name: 'fred · bank' }).waitFor();

@@ -1,7 +1,7 @@
 /** For the admins of a tenant: who may do what, what there is, and what happened. */
 import { Badge, Heading, Text } from '@radix-ui/themes';
 import { createLazyRoute } from '@tanstack/react-router';
-import { Activity, BarChart3, Blocks, FileDiff, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
+import { Activity, BarChart3, Blocks, FileDiff, Gauge, HeartPulse, KeyRound, Network, Scale, ScrollText, Server, Users, Webhook } from 'lucide-react';
 import { lazy, Suspense } from 'react';
 import { PageLink } from '../parts/PageLink';
 import { Empty, Loading } from '../parts/parts';
@@ -18,6 +18,7 @@ import { ChangedToolsPage } from './ChangedToolsPage';
 import { HealthPage } from './HealthPage';
 import { KeysPage } from './KeysPage';
 import { LimitsPage } from './LimitsPage';
+import { PoliciesPage } from './PoliciesPage';
 import { RegistryPage } from './registry/RegistryPage';
 import { UsersPage } from './users/UsersPage';
 import { WebhooksPage } from './WebhooksPage';
@@ -28,6 +29,7 @@ const UsagePage = lazy(() => import('./UsagePage'));
 const PARTS = {
   users: { Icon: Users, Page: UsersPage },
   access: { Icon: Network, Page: AccessPage },
+  policies: { Icon: Scale, Page: PoliciesPage },
   servers: { Icon: Server, Page: RegistryPage },
   changed: { Icon: FileDiff, Page: ChangedToolsPage },
   agents: { Icon: Activity, Page: AgentsPage },

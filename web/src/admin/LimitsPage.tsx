@@ -5,7 +5,7 @@ import { useTexts } from '../texts/texts';
 import { Cell, NumberCell, NumberHead, Row, RowHead, Table } from './Table';
 
 const COLUMNS = ['limits.tenant', 'limits.used', 'limits.user'] as const;
-const KINDS = ['conversations', 'guest_conversations', 'runs', 'approval_arguments', 'audit'] as const;
+const KINDS = ['conversations', 'guest_conversations', 'runs', 'approval_arguments', 'call_arguments', 'audit'] as const;
 
 /** What this organisation may use in a day, what it has used, and how long its things are kept. The operator sets both. */
 export function LimitsPage() {
@@ -34,7 +34,7 @@ export function LimitsPage() {
         {KINDS.map((kind) => (
           <Row key={kind}>
             <RowHead>{say(`limits.${kind}`)}</RowHead>
-            <Cell>{days[kind] == null ? say('limits.ever') : say('usage.days', { count: days[kind] })}</Cell>
+            <Cell>{days[kind] == null ? say(kind === 'call_arguments' ? 'limits.never' : 'limits.ever') : say('usage.days', { count: days[kind] })}</Cell>
           </Row>
         ))}
       </Table>
