@@ -272,6 +272,7 @@ fn administration() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::changed_tools::list))
         .routes(routes!(admin::changed_tools::get))
         .routes(routes!(admin::changed_tools::accept))
+        .routes(routes!(admin::policies::try_policy))
         .routes(routes!(admin::servers::capabilities))
         .routes(routes!(admin::servers::list_of_agent))
         .routes(routes!(

@@ -10,6 +10,7 @@ pub mod import;
 pub mod keys;
 mod launch_child;
 pub mod migrate;
+pub mod policy;
 pub mod private_postgres;
 mod process_limits;
 pub mod purge;
@@ -76,6 +77,9 @@ enum Command {
     /// Say whether the servers of a pack can be reached, and which tools each role sees. A personal server that
     /// is named is tried with what you enter; nothing of that is kept.
     Smoke(smoke::Args),
+    /// Say what the rules of packs would do with examples, or with the calls that a tenant keeps.
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Make a token for development.
     Token(token::Args),
     /// Tenants, their issuers and their API keys.
@@ -182,6 +186,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::Explain(args) => explain::run(&args, &config, &env).await?,
         Command::Import(args) => import::run(&args, &config, &env)?,
         Command::Smoke(args) => return smoke::run(&args, &config, &env).await,
+        Command::Policy(command) => return policy::run(command, &config, &env).await,
         Command::Token(args) => {
             let data = config.data.clone();
             let run =
@@ -201,8 +206,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
             serve::with_database(&config, &env, run).await?;
         }
         Command::User(command) => {
-            let list = config.deletions_file.clone();
-            let run = async |db| user::run(command, &db, list, &mut io::stdout()).await;
+            let run = async |db| user::run(command, &db, &config, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Tools(command) => {

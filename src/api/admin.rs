@@ -9,6 +9,7 @@ pub(super) mod audit;
 pub(super) mod changed_tools;
 pub(super) mod issuers;
 pub(super) mod keys;
+pub(super) mod policies;
 pub(super) mod replicas;
 pub(super) mod servers;
 pub(super) mod tenants;

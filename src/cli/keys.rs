@@ -42,17 +42,22 @@ pub enum Command {
     },
 }
 
+/// The vault, with the keys of the settings.
+pub(super) fn open(db: &Db, config: &Config) -> anyhow::Result<Keys> {
+    let ring = match &config.ring {
+        Some(ring) => Some(ring.clone()),
+        None => folder::ring(&config.data)?,
+    };
+    Ok(Keys::new(db.clone(), ring))
+}
+
 pub async fn run(
     command: Command,
     db: &Db,
     config: &Config,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<()> {
-    let ring = match &config.ring {
-        Some(ring) => Some(ring.clone()),
-        None => folder::ring(&config.data)?,
-    };
-    let keys = Keys::new(db.clone(), ring);
+    let keys = open(db, config)?;
     match command {
         Command::List => {
             let (views, stale) = rotation::list(&keys).await?;

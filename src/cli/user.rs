@@ -11,6 +11,7 @@ use crate::app::{
 };
 use domain::{
     audit::OPERATOR,
+    config::Config,
     error::Result,
     ids::{ReplicaId, TenantId, UserId},
 };
@@ -51,11 +52,10 @@ pub enum Command {
     },
 }
 
-/// `list` is the file that gets a line for each user who is deleted.
 pub async fn run(
     command: Command,
     db: &Db,
-    list: Option<PathBuf>,
+    config: &Config,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<()> {
     let operator = UserId(OPERATOR.into());
@@ -89,7 +89,8 @@ pub async fn run(
                 }
                 anyhow::Ok(())
             };
-            let export = user_data::export(db, tenant.id, &user, &operator, pieces);
+            let keys = super::keys::open(db, config)?;
+            let export = user_data::export(db, &keys, tenant.id, &user, &operator, pieces);
             let ((), printed) = tokio::join!(export, print);
             printed
         }
@@ -100,6 +101,7 @@ pub async fn run(
                 "all that is {user:?}'s would be deleted; confirm with --yes"
             );
             let user_id = UserId(user.as_str().into());
+            let list = config.deletions_file.clone();
             user_data::delete_in_database(db, list, tenant.id, &user_id, &operator).await?;
             hint_replicas(db, tenant.id, user_id).await?;
             writeln!(

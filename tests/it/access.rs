@@ -555,6 +555,12 @@ fn table() -> Vec<Row> {
             [401, 403, 403, 403, 403, 200, 403],
         ),
         (
+            post(),
+            "/v1/admin/agents/{agent}/policy-trials",
+            || json!({}),
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
             get(),
             "/v1/admin/agents/{agent}/servers",
             none,

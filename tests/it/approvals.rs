@@ -7,6 +7,7 @@ mod deciding; // who decides, when, and what it does
 mod entry_points; // text commands, OpenAI clients, news
 mod executing; // once, or not at all
 mod flow; // a frontend in TypeScript
+mod kept; // calls that policies are tried with
 mod limits; // how much, and how often, in a while
 mod lookalikes; // tools that can be taken for a guarded one
 mod lost_rights; // when a requester or an approver may not any more

@@ -40,6 +40,7 @@ const KEEPS_ID: [&str; 5] = [
 async fn world() -> World {
     let world = World::with(|setup| setup.change_server(cfo_approves())).await;
     world.tools_ready().await;
+    world.keep_calls(30).await;
     world.model.on(|_| Some(text("Hello.")));
     world
 }
@@ -165,6 +166,11 @@ async fn a_copy_has_all_that_is_the_users_and_no_secret() {
     let approvals = copy["approvals"].as_array().unwrap();
     let states: Vec<_> = approvals.iter().map(|it| it["state"].clone()).collect();
     assert_eq!(states, ["pending", "rejected"]);
+    let amounts = copy["kept_calls"].as_array().unwrap().iter();
+    let amounts: Vec<_> = amounts
+        .map(|call| call["arguments"]["amount"].clone())
+        .collect();
+    assert_eq!(amounts, ["5.00", "6.00"]);
     let conversations = copy["conversations"].as_array().unwrap();
     assert_eq!(conversations.len(), 2);
     let mine = zoe.messages(conversations[1]["id"].as_str().unwrap()).await;
@@ -333,7 +339,7 @@ enum Typed {
 async fn typed(world: &World, line: &[&str]) -> anyhow::Result<String> {
     let Typed::User(command) = Typed::try_parse_from([&["chatelaine", "user"], line].concat())?;
     let mut out = Vec::new();
-    user::run(command, &world.db.db, None, &mut out).await?;
+    user::run(command, &world.db.db, &world.config, &mut out).await?;
     Ok(String::from_utf8(out)?)
 }
 

@@ -339,6 +339,7 @@ impl Config {
     /// How long things are kept.
     pub fn retention(&self) -> Days {
         Days {
+            call_arguments: None,
             conversations: self.keep_conversations,
             guest_conversations: self.keep_guest_conversations,
             runs: self.keep_runs,

@@ -58,6 +58,23 @@ impl Decimal {
         self.point <= most && self.len() - self.point <= most
     }
 
+    /// The whole part, and the fraction in units of 10⁻³⁰, of a number that is not below zero and has at most 30 digits
+    /// on each side of the point.
+    pub(super) fn split(&self) -> (u128, u128) {
+        let zeros = |count: i64| "0".repeat(usize::try_from(count).unwrap_or_default());
+        let digits = format!(
+            "{}{}{}",
+            zeros(-self.point),
+            self.digits,
+            zeros(self.point - self.len())
+        );
+        let (whole, fraction) = digits.split_at(usize::try_from(self.point).unwrap_or_default());
+        (
+            whole.parse().unwrap_or_default(),
+            format!("{fraction:0<30}").parse().unwrap_or_default(),
+        )
+    }
+
     pub fn is_integer(&self) -> bool {
         self.digits.is_empty() || self.point >= self.len()
     }

@@ -11,6 +11,7 @@ mod denial;
 mod limit;
 mod lookalikes;
 pub mod names;
+pub mod trial;
 
 use std::{
     cell::OnceCell,

@@ -6,6 +6,8 @@ use super::usage::Limit;
 
 /// The most days that can be named.
 pub const MAX_DAYS: i32 = 36_500;
+/// The most days that the arguments of calls are kept.
+pub const MAX_CALL_DAYS: i32 = 366;
 
 /// What is deleted when it is old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -19,16 +21,19 @@ pub enum Kind {
     Runs,
     /// The arguments of closed approvals, and the claims of their requesters.
     ApprovalArguments,
+    /// Calls that are kept with their arguments, to try policies with. Where no days are named, none is kept.
+    CallArguments,
     /// Lines of the audit trail.
     Audit,
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Conversations,
         Self::GuestConversations,
         Self::Runs,
         Self::ApprovalArguments,
+        Self::CallArguments,
         Self::Audit,
     ];
 
@@ -39,6 +44,7 @@ impl Kind {
             Self::GuestConversations => "guest conversations",
             Self::Runs => "runs",
             Self::ApprovalArguments => "closed approvals' arguments",
+            Self::CallArguments => "kept calls",
             Self::Audit => "audit lines",
         }
     }
@@ -60,6 +66,9 @@ pub struct Retention {
     /// The arguments of closed approvals, and the claims of their requesters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_arguments: Option<Limit>,
+    /// The arguments of all calls, 1 to 366 days: admins of the tenant can try policies with them. Absent: not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_arguments: Option<Limit>,
     /// Lines of the audit trail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<Limit>,
@@ -73,7 +82,7 @@ impl From<sqlx::types::Json<Retention>> for Retention {
     }
 }
 
-/// Days in force. An absent kind is kept for ever.
+/// Days in force. An absent kind is kept for ever, but for `call_arguments`, which are not kept then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RetentionInForce))]
 pub struct Days {
@@ -85,6 +94,8 @@ pub struct Days {
     pub runs: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_arguments: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_arguments: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<i32>,
 }
@@ -104,18 +115,21 @@ impl Retention {
             guest_conversations: either(self.guest_conversations, settings.guest_conversations),
             runs: either(self.runs, settings.runs),
             approval_arguments: either(self.approval_arguments, settings.approval_arguments),
+            call_arguments: either(self.call_arguments, None),
             audit: either(self.audit, settings.audit),
         }
     }
 }
 
 impl Days {
+    /// After how many days the rows of a kind are deleted; `None` for never.
     pub fn get(&self, kind: Kind) -> Option<i32> {
         match kind {
             Kind::Conversations => self.conversations,
             Kind::GuestConversations => self.guest_conversations,
             Kind::Runs => self.runs,
             Kind::ApprovalArguments => self.approval_arguments,
+            Kind::CallArguments => Some(self.call_arguments.unwrap_or_default()),
             Kind::Audit => self.audit,
         }
     }

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     field::Field,
+    native::read_vars,
     object::Object,
     parse_context::{ParseContext, UnsetPolicy},
     report::{Problem, Severity},
@@ -19,7 +20,7 @@ use domain::{
     pack::Authentication,
     policy::{
         ApprovalPolicy, Condition, Consequence, DefaultAccess, DenyRule, Limit, LimitScope,
-        ToolAccess, ToolPattern,
+        ToolAccess, ToolPattern, Vars,
     },
     principal::GUEST,
 };
@@ -101,24 +102,56 @@ pub fn read_access(
     written: &serde_json::Value,
     who: &Authentication,
 ) -> (Option<ServerAccess>, Vec<Problem>) {
-    let (text, env) = (written.to_string(), Environment::default());
-    let context = ParseContext::new("", &text, &env, UnsetPolicy::Refused).without_excerpts();
+    read_text(&written.to_string(), |object| {
+        read_server_access(object, who)
+    })
+}
+
+/// The rules of a server that are tried, and the values that their conditions name.
+#[derive(Clone, Debug)]
+pub struct TriedRules {
+    pub access: ServerAccess,
+    /// In place of the pack's.
+    pub vars: Option<Vars>,
+}
+
+/// Reads the `toolAccess`, the `tools` and the `vars` of YAML, by the rules of a pack. The problems have errors if there
+/// are no rules.
+pub fn read_rules_of_server(
+    text: &str,
+    who: &Authentication,
+) -> (Option<TriedRules>, Vec<Problem>) {
+    read_text(text, |object| TriedRules {
+        vars: read_vars(object),
+        access: read_server_access(object, who),
+    })
+}
+
+/// Reads a text that is no file.
+fn read_text<R>(text: &str, read: impl FnOnce(&mut Object<'_>) -> R) -> (Option<R>, Vec<Problem>) {
+    let env = Environment::default();
+    let context = ParseContext::new("", text, &env, UnsetPolicy::Refused).without_excerpts();
     let root = context.parse();
-    let access = root.as_ref().and_then(|root| {
+    let found = root.as_ref().and_then(|root| {
         let mut object = Field::new(&context, root, "").object()?;
-        let tools = object.optional("tools").map(|field| read_patterns(&field));
-        let tool_access = object
-            .optional("toolAccess")
-            .and_then(|field| read(&field, tools.as_deref(), who));
+        let found = read(&mut object);
         object.finish();
-        Some(ServerAccess {
-            tool_access,
-            tools: tools.as_deref().map(to_patterns),
-        })
+        Some(found)
     });
     let (problems, _) = context.finish();
     let is_refused = problems.iter().any(|it| it.severity == Severity::Error);
-    (access.filter(|_| !is_refused), problems)
+    (found.filter(|_| !is_refused), problems)
+}
+
+fn read_server_access(object: &mut Object, who: &Authentication) -> ServerAccess {
+    let tools = object.optional("tools").map(|field| read_patterns(&field));
+    let tool_access = object
+        .optional("toolAccess")
+        .and_then(|field| read(&field, tools.as_deref(), who));
+    ServerAccess {
+        tool_access,
+        tools: tools.as_deref().map(to_patterns),
+    }
 }
 
 /// Reads one `toolAccess`. `allowlist` is the `tools` of the same server, if it has any.

@@ -17,6 +17,7 @@ mod auth;
 mod dialect;
 mod endpoint;
 mod env_file;
+mod examples;
 mod explain;
 mod field;
 mod finding;
@@ -41,7 +42,8 @@ mod summary;
 mod yaml;
 mod yaml_writer;
 
-pub use access::{ServerAccess, read_access};
+pub use access::{ServerAccess, TriedRules, read_access, read_rules_of_server};
+pub use examples::{Example, Expected, ORIGINS, read_examples};
 pub use explain::explain;
 pub use field::nearest;
 pub use folder::{check, check_allowing_unset};

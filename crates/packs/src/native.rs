@@ -127,7 +127,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         .or_else(|| document.get_path(&["mcp", "servers"]));
     let named = list_server_names(listed.clone());
     let servers = read_servers(&mut top, servers, &pack);
-    let vars = read_vars(&mut top);
+    let vars = read_vars(&mut top).unwrap_or_default();
     let params = params_field(&mut top).and_then(|field| read_params(&field));
     let RegistryReferences {
         references,
@@ -183,19 +183,18 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
 }
 
 /// Reads `vars`, the values that conditions of rules may name.
-fn read_vars(top: &mut Object) -> Vars {
-    let Some(field) = top.optional("vars") else {
-        return Vars::default();
-    };
+pub(super) fn read_vars(top: &mut Object) -> Option<Vars> {
+    let field = top.optional("vars")?;
     let values = field.object().and_then(|_| field.resolve_json());
     let values = values.as_ref().and_then(serde_json::Value::as_object);
-    Vars::new(values.map(Members::from).unwrap_or_default()).unwrap_or_else(|problem| {
+    let vars = Vars::new(values.map(Members::from).unwrap_or_default());
+    let refuse = |problem| {
         field.error(
             format!("conditions cannot use it: {problem}"),
             "make it smaller",
         );
-        Vars::default()
-    })
+    };
+    vars.map_err(refuse).ok()
 }
 
 /// Reads `servers` if it is given, else those of `mcp`.

@@ -29,6 +29,7 @@ pub mod hints;
 pub mod issuers;
 pub mod jobs;
 pub mod keks;
+pub mod kept_calls;
 mod limits;
 pub mod messages;
 pub mod migrations;

@@ -292,6 +292,30 @@ pub async fn purge_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batc
     Ok(to_batch(&ids, ROWS))
 }
 
+/// Counts the kept calls to delete.
+pub async fn count_kept_calls(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from kept_calls where tenant_id = $1 and at < $2"#,
+        tx.tenant()?.0,
+        cutoff,
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
+}
+
+/// Deletes kept calls.
+pub async fn purge_kept_calls(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batch> {
+    let ids = sqlx::query_scalar!(
+        "delete from kept_calls where tenant_id = $1 and id in (
+           select id from kept_calls where tenant_id = $1 and at < $2 order by id limit $3 for update skip locked)
+         returning id",
+        tx.tenant()?.0,
+        cutoff,
+        ROWS,
+    );
+    let ids = ids.fetch_all(tx.conn()).await?;
+    Ok(to_batch(&ids, ROWS))
+}
+
 /// Counts the lines of the audit trail to delete.
 pub async fn count_audit(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64> {
     let count = sqlx::query_scalar!(

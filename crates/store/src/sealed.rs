@@ -140,6 +140,8 @@ kinds! {
     FlowAnswer = "flow_answer": "flows" "answer" "answer_key_version" for ("user_id", "agent", "''", "1");
     /// The values entered so far in a flow.
     FlowEntered = "flow_entered": "flows" "entered" "entered_key_version" for ("user_id", "agent", "''", "1");
+    /// The arguments of a call that a tenant keeps to try policies with.
+    KeptCall = "kept_call": "kept_calls" "sealed" "tenant_key_version" for ("user_id", "agent", "server", "1");
     /// The scope of a tree of runs.
     RunScope = "run_scope": "runs" "scope" "scope_key_version" for ("''", "''", "''", "1");
     /// A tenant's secret.

@@ -82,6 +82,13 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     .execute(tx.conn())
     .await?;
     sqlx::query!(
+        "delete from kept_calls where tenant_id = $1 and user_id = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
         "delete from approval_notices where tenant_id = $1 and user_id = $2",
         tenant,
         user.as_str(),

@@ -9,7 +9,7 @@ use domain::{
     clock::Clock,
     error::{Error, Result},
     ids::{AgentId, TenantId},
-    retention::{MAX_DAYS, Retention},
+    retention::{MAX_CALL_DAYS, MAX_DAYS, Retention},
     usage::{Limit, Limits},
 };
 use store::{Db, Tx};
@@ -376,6 +376,9 @@ async fn record_facts(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, Strin
     tx.commit().await
 }
 
+/// What is kept of calls, in words.
+const CALLS: &str = "arguments of calls";
+
 /// A change of a tenant's retention: for each kind of data, a number of days, `unlimited`, or `null` for the
 /// installation's.
 #[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
@@ -389,6 +392,9 @@ pub struct RetentionChange {
     pub runs: Option<Option<Limit>>,
     #[serde(default, deserialize_with = "given")]
     pub approval_arguments: Option<Option<Limit>>,
+    /// A number of days from 1 to 366, or `null` to keep none and to delete what is kept.
+    #[serde(default, deserialize_with = "given")]
+    pub call_arguments: Option<Option<Limit>>,
     #[serde(default, deserialize_with = "given")]
     pub audit: Option<Option<Limit>>,
 }
@@ -410,10 +416,12 @@ impl RetentionChange {
                 &mut own.approval_arguments,
                 given.approval_arguments,
             ),
+            (CALLS, &mut own.call_arguments, given.call_arguments),
             ("audit", &mut own.audit, given.audit),
         ] {
             if let Some(given) = given.filter(|given| *given != *limit) {
                 changed.push(match given {
+                    None if name == CALLS => format!("{name} not kept"),
                     None => format!("{name} kept as the settings have it"),
                     Some(Limit::Unlimited(_)) => format!("{name} kept for ever"),
                     Some(Limit::AtMost(days)) => format!("{name} kept {days} days"),
@@ -425,6 +433,16 @@ impl RetentionChange {
 
     pub(super) fn check(&self) -> Result<()> {
         let change = self;
+        if let Some(Some(limit)) = change.call_arguments
+            && !matches!(limit, Limit::AtMost(days) if (1..=MAX_CALL_DAYS.cast_unsigned()).contains(&days))
+        {
+            return Err(Error::invalid(
+                "retention.call_arguments",
+                format!(
+                    "must be a number of days from 1 to {MAX_CALL_DAYS}, or `null` to keep none"
+                ),
+            ));
+        }
         let days = [
             ("conversations", change.conversations),
             ("guest_conversations", change.guest_conversations),

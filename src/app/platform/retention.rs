@@ -264,6 +264,7 @@ async fn purge_batch(tx: &mut Tx, kind: Kind, days: i32, before: Option<Uuid>) -
         }
         Kind::Runs => store::retention::purge_runs(tx, cutoff, before).await,
         Kind::ApprovalArguments => store::retention::purge_arguments(tx, cutoff).await,
+        Kind::CallArguments => store::retention::purge_kept_calls(tx, cutoff).await,
         Kind::Audit => store::retention::purge_audit(tx, cutoff).await,
     }
 }
@@ -275,6 +276,7 @@ async fn count_old(tx: &mut Tx, kind: Kind, days: i32) -> Result<u64> {
         Kind::GuestConversations => store::retention::count_conversations(tx, true, cutoff).await?,
         Kind::Runs => store::retention::count_runs(tx, cutoff).await?,
         Kind::ApprovalArguments => store::retention::count_arguments(tx, cutoff).await?,
+        Kind::CallArguments => store::retention::count_kept_calls(tx, cutoff).await?,
         Kind::Audit => store::retention::count_audit(tx, cutoff).await?,
     };
     Ok(count.cast_unsigned())

@@ -6,15 +6,17 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::mpsc;
 
 use crate::app::{
     App,
     accounts::{self, users},
+    platform::keys::Keys,
     runs::deletions::{self, Deletion},
     servers::credentials,
+    tools::kept_calls::{self, KeptCall},
 };
 use domain::{
     approval::{Approval, State},
@@ -26,7 +28,10 @@ use domain::{
     run::Conversation,
     session::SessionEnd,
 };
-use store::{Db, Tx, approvals::ApprovalOwner, conversations::listing::ListFilter, hints::Hint};
+use store::{
+    Db, Tx, approvals::ApprovalOwner, conversations::listing::ListFilter, hints::Hint,
+    kept_calls::Selection,
+};
 
 /// The most pieces of a copy that wait for a slow reader.
 const AHEAD: usize = 4;
@@ -205,19 +210,27 @@ fn start_export(
     by: UserId,
 ) -> mpsc::Receiver<Result<String>> {
     let (pieces, inbox) = mpsc::channel(AHEAD);
-    let db = app.db.clone();
+    let (db, keys) = (app.db.clone(), app.keys.clone());
     app.tasks.spawn(async move {
-        let write = export(&db, tenant, &user, &by, pieces);
+        let write = export(&db, &keys, tenant, &user, &by, pieces);
         let _ = tokio::time::timeout(LIFETIME, write).await;
     });
     inbox
 }
 
-/// Copies all data of a user; needs only the database. An error is the last piece, so that a reader cannot take a part
+/// Copies all data of a user; needs only the database and the keys. An error is the last piece, so that a reader cannot take a part
 /// for the whole.
-pub async fn export(db: &Db, tenant: TenantId, user: &UserId, by: &UserId, pieces: Pieces) {
+pub async fn export(
+    db: &Db,
+    keys: &Keys,
+    tenant: TenantId,
+    user: &UserId,
+    by: &UserId,
+    pieces: Pieces,
+) {
     let mut export = Export {
         db,
+        keys,
         tenant,
         user,
         pieces: &pieces,
@@ -247,6 +260,7 @@ impl From<Error> for ExportEnd {
 /// A document that is being written: a page of rows at a time. No transaction is open while the reader takes a piece.
 struct Export<'a> {
     db: &'a Db,
+    keys: &'a Keys,
     tenant: TenantId,
     user: &'a UserId,
     pieces: &'a Pieces,
@@ -261,6 +275,8 @@ impl Export<'_> {
         self.write_approvals().await?;
         self.begin_list("audit").await?;
         self.write_audit().await?;
+        self.begin_list("kept_calls").await?;
+        self.write_kept_calls().await?;
         self.begin_list("conversations").await?;
         self.write_conversations().await?;
         self.write_text("]}\n".to_owned()).await
@@ -362,6 +378,27 @@ impl Export<'_> {
         }
     }
 
+    async fn write_kept_calls(&mut self) -> std::result::Result<(), ExportEnd> {
+        let mut after = None;
+        loop {
+            let which = Selection {
+                agent: None,
+                user: Some(self.user),
+                since: OffsetDateTime::UNIX_EPOCH,
+                after,
+                limit: PAGE,
+            };
+            let page = kept_calls::list(self.db, self.keys, self.tenant, which).await?;
+            for call in &page.calls {
+                self.write_item(&ExportedCall::new(call)).await?;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
     async fn write_conversations(&mut self) -> std::result::Result<(), ExportEnd> {
         for archived in [false, true] {
             let mut cursor = None;
@@ -423,6 +460,28 @@ fn is_last<T>(page: &[T]) -> bool {
 
 fn time_of(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
+}
+
+/// A call that the tenant keeps with its arguments.
+#[derive(Serialize)]
+struct ExportedCall<'a> {
+    at: String,
+    agent: &'a str,
+    server: &'a str,
+    tool: &'a str,
+    arguments: Box<RawValue>,
+}
+
+impl<'a> ExportedCall<'a> {
+    fn new(call: &'a KeptCall) -> Self {
+        Self {
+            at: time_of(call.at),
+            agent: call.agent.as_str(),
+            server: call.server.as_str(),
+            tool: &call.tool,
+            arguments: call.arguments.to_raw(),
+        }
+    }
 }
 
 /// A request for approval without its arguments, which are in the message that made it.

@@ -26,6 +26,7 @@ use crate::app::{
     tools::{
         approvals,
         elicitations::ElicitationTarget,
+        kept_calls::{self, DecidedCall},
         toolset::{NamedTool, Toolset, truncate_text},
     },
 };
@@ -579,6 +580,15 @@ async fn admit(
     checked.map_err(|problems| {
         Refused::unfit(format!("the arguments do not fit the tool: {problems}"))
     })?;
+    let decided = DecidedCall {
+        principal: call.principal,
+        agent: call.toolset.agent(),
+        server: &spec.id,
+        tool: &named.tool,
+        origin: call.origin,
+        arguments: &arguments,
+    };
+    kept_calls::keep(app, &decided).await;
     match decision {
         Decision::Approve(_) | Decision::Allow(_) => Ok(arguments),
         Decision::Refuse(rule) => Err(Refused::by_rule(rule)),

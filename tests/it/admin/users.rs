@@ -439,7 +439,7 @@ async fn a_block_on_the_command_line_stops_what_runs() {
         }
     };
     let mut said = Vec::new();
-    user::run(command(true), &world.db.db, None, &mut said)
+    user::run(command(true), &world.db.db, &world.config, &mut said)
         .await
         .unwrap();
     tokio::time::timeout(TIME_LIMIT, listening.rest())
@@ -455,10 +455,10 @@ async fn a_block_on_the_command_line_stops_what_runs() {
         status == "cancelled"
     })
     .await;
-    user::run(command(false), &world.db.db, None, &mut said)
+    user::run(command(false), &world.db.db, &world.config, &mut said)
         .await
         .unwrap();
-    user::run(command(false), &world.db.db, None, &mut said)
+    user::run(command(false), &world.db.db, &world.config, &mut said)
         .await
         .unwrap_err();
     back(&world, "ann").await;

@@ -194,13 +194,14 @@ fn cases() -> Vec<Case> {
 }
 
 /// Posts that make nothing, or whose protocol says what makes two of them one.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 18] = [
     "/a2a",
     "/a2a/{agent}",
     "/connect/{token}",
     "/mcp/{agent}",
     "/runs/{id}/cancel",
     "/v1/admin/changed-tools/accept",
+    "/v1/admin/agents/{agent}/policy-trials",
     "/v1/admin/users/{user}/block",
     "/v1/admin/users/{user}/sign-out",
     "/v1/admin/webhooks/{id}/test",

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use chatelaine::app::tools::policy_trials::judge_example;
 use domain::{
+    clock::Clock,
     config::Environment,
     json::Json,
     policy::{CallFacts, Decision, EffectiveAccess, Origin, decide},
@@ -85,7 +87,9 @@ fn check_calls(rule: &str, section: &str) -> usize {
     .unwrap();
     let server = &pack.servers[0];
     let mut calls = 0;
-    for row in section.lines().filter(|line| line.starts_with("| `")) {
+    let (_, table) = section.split_once("| A call |").unwrap();
+    let rows = table.lines().skip(2);
+    for row in rows.take_while(|line| line.starts_with("| `")) {
         let (call, outcome) = row[3..].split_once("` | ").unwrap();
         let (tool, arguments) = call.split_once(' ').unwrap();
         let arguments = Json::parse(arguments).unwrap();
@@ -108,6 +112,31 @@ fn check_calls(rule: &str, section: &str) -> usize {
         calls += 1;
     }
     calls
+}
+
+/// The examples on the page of approvals, against the packs that they stand below.
+#[test]
+fn the_examples_of_the_page_of_approvals_are_as_expected() {
+    let page = Page::read("docs/approvals.md");
+    let blocks = page.blocks();
+    let variables = env(&[("BANK_MCP_URL", "https://bank.example.org/mcp")]);
+    let files: Vec<_> = blocks
+        .iter()
+        .filter(|block| block.text.contains("\nexamples:"))
+        .collect();
+    let mut judged = 0;
+    for (rules, file) in ["limits:", "deny:"].into_iter().zip(files) {
+        let block = blocks.iter().find(|block| block.text.contains(rules));
+        let pack = load_with(&completed(&block.unwrap().text), &variables).unwrap();
+        let examples = packs::read_examples("examples.yaml", &file.text, None).unwrap();
+        for example in &examples {
+            let (verdict, is_expected) =
+                judge_example(&pack, example, Clock::System.now()).unwrap();
+            assert!(is_expected, "line {}: {verdict}", example.at.line);
+            judged += 1;
+        }
+    }
+    assert_eq!(judged, 11);
 }
 
 fn check(packs: &Path, block: &Block) {

@@ -15,7 +15,7 @@ use std::{future::Future, ops::Deref, path::Path, sync::Arc, time::Duration};
 use chatelaine::{
     app::{
         App,
-        accounts::{self, NewKey, development},
+        accounts::{self, NewKey, RetentionChange, TenantChange, development},
     },
     cli::serve::Service,
 };
@@ -26,6 +26,7 @@ use domain::{
     principal::{Scope, Scopes},
     ring::KeyRing,
     secret::Secret,
+    usage::Limit,
 };
 use serde_json::{Value, json};
 use store::Db;
@@ -358,6 +359,23 @@ impl World {
         let mut text = std::fs::read_to_string(path).unwrap();
         edit_text(&mut text, edit);
         self.write_pack("bank", &text);
+    }
+
+    /// Lets the tenant keep the arguments of calls for so many days.
+    pub async fn keep_calls(&self, days: u32) {
+        let change = TenantChange {
+            retention: RetentionChange {
+                call_arguments: Some(Some(Limit::AtMost(days))),
+                ..RetentionChange::default()
+            },
+            ..TenantChange::default()
+        };
+        let clock = domain::clock::Clock::System;
+        accounts::change_tenant(&self.db.db, &clock, &self.tenant.name, change)
+            .await
+            .unwrap();
+        let changed = self.app().accounts.tenant_changed(self.tenant.id).await;
+        assert!(changed.unwrap());
     }
 
     /// Waits until the tools of the default packs' bank are known.

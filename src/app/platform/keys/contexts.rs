@@ -110,6 +110,20 @@ pub fn of_approval(
     }
 }
 
+/// The arguments of a call that a tenant keeps to try policies with.
+pub fn of_kept_call(
+    tenant: TenantId,
+    user: &UserId,
+    agent: &str,
+    server: &str,
+    id: Uuid,
+) -> Context {
+    Context {
+        scope: format!("kept-call/{agent}/{server}"),
+        ..of_approval(tenant, user, agent, server, id)
+    }
+}
+
 /// The scope of a tree of runs, by the root run.
 pub fn of_scope(tenant: TenantId, root: RunId) -> Context {
     // No user has the empty id.
@@ -186,6 +200,7 @@ pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Result<Context> {
         Kind::Entry => of_entry(tenant, &row.name, id, row.version),
         Kind::Secret => of_secret(tenant, &row.name, id, row.version),
         Kind::Approval => of_approval(tenant, &user, &row.agent, &row.name, id),
+        Kind::KeptCall => of_kept_call(tenant, &user, &row.agent, &row.name, id),
         Kind::RunScope => of_scope(tenant, RunId(id)),
         Kind::FlowEntered => of_flow(tenant, &user, &row.agent, id, FlowValue::Entered),
         Kind::FlowAnswer => of_flow(tenant, &user, &row.agent, id, FlowValue::Answer),
