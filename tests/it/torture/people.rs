@@ -67,6 +67,7 @@ struct Company {
     tenant: Uuid,
     clerks: Vec<Client>,
     chiefs: Vec<Client>,
+    admin: Client,
 }
 
 /// Somebody of them.
@@ -81,6 +82,7 @@ pub struct Who {
 enum Post {
     Clerk,
     Chief,
+    Admin,
 }
 
 impl Who {
@@ -94,11 +96,18 @@ impl Who {
         Self { company, post, at }
     }
 
+    /// The admin of a company.
+    pub fn admin(company: usize) -> Self {
+        let (post, at) = (Post::Admin, 0);
+        Self { company, post, at }
+    }
+
     /// The user's id.
     pub fn name(self) -> String {
         match self.post {
             Post::Clerk => format!("clerk-{}", self.at),
             Post::Chief => format!("chief-{}", self.at),
+            Post::Admin => "admin".to_owned(),
         }
     }
 }
@@ -118,6 +127,7 @@ impl People {
                 let person = development::DevelopmentUser {
                     user: who.name(),
                     roles: vec![role.to_owned()],
+                    admin: who.post == Post::Admin,
                     ..development::DevelopmentUser::default()
                 };
                 let day = now..now + time::Duration::days(1);
@@ -138,6 +148,7 @@ impl People {
                 tenant: tenant.id.0,
                 clerks,
                 chiefs,
+                admin: invited(Who::admin(company), "admin").await,
             });
         }
         db.close().await;
@@ -229,6 +240,7 @@ impl People {
         match who.post {
             Post::Clerk => &company.clerks[who.at],
             Post::Chief => &company.chiefs[who.at],
+            Post::Admin => &company.admin,
         }
     }
 

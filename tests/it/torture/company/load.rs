@@ -66,14 +66,18 @@ async fn talk(people: &People, clerk: Who, random: &mut StdRng) {
 /// A list, as a page shows it.
 async fn read(people: &People, clerk: Who, random: &mut StdRng) {
     let chief = people.draw_chief(clerk.company, random);
+    let admin = Who::admin(clerk.company);
     let search = format!("/v1/conversations?search={}", mark(clerk.company));
-    let (who, path) = match random.random_range(0..5) {
-        0 => (clerk, "/v1/conversations?limit=20"),
-        1 => (clerk, "/v1/approvals?limit=20"),
-        2 => (clerk, "/v1/agents/bank/tools"),
-        3 => (clerk, search.as_str()),
-        _ => (chief, "/v1/approvals?role=approver&decidable=true&limit=50"),
-    };
+    let lists = [
+        (clerk, "/v1/conversations?limit=20"),
+        (clerk, "/v1/approvals?limit=20"),
+        (clerk, "/v1/agents/bank/tools"),
+        (clerk, search.as_str()),
+        (chief, "/v1/approvals?role=approver&decidable=true&limit=50"),
+        (admin, "/v1/admin/audit?limit=50"),
+        (admin, "/v1/admin/users?limit=50"),
+    ];
+    let (who, path) = lists[random.random_range(0..lists.len())];
     let (status, answer) = people.insist(who, random, &Request::get(path)).await;
     if status != 200 {
         let complaint = format!("{path}: {status} {answer}");
