@@ -1,7 +1,7 @@
 //! `chatelaine user`: blocks a user, copies or deletes all their data. It is for operators: whoever has access to the
 //! database may use it.
 
-use std::{io::Write, path::PathBuf};
+use std::io::Write;
 
 use tokio::sync::mpsc;
 
