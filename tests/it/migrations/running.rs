@@ -84,7 +84,7 @@ async fn a_migration_waits_for_a_lock_and_lets_others_go_before_it() {
         execute_at(&mut reader, "select count(*) from conversations").await;
         execute_at(&mut holder, "commit").await;
     };
-    let both = async { tokio::join!(migrating, reading) };
+    let both = Box::pin(async { tokio::join!(migrating, reading) });
     let both = tokio::time::timeout(TIME_LIMIT, both).await;
     let (migrated, ()) = both.expect("the reader waits until the holder has ended");
     migrated.unwrap();
@@ -152,7 +152,7 @@ async fn replicas_that_start_together_build_an_index_once_while_others_write() {
         .await;
         execute_at(&mut holder, "commit").await;
     };
-    let all = async { tokio::join!(replicas, writing) };
+    let all = Box::pin(async { tokio::join!(replicas, writing) });
     let all = tokio::time::timeout(TIME_LIMIT, all).await;
     let ((one, two, three), ()) = all.expect("a replica waits for the index that waits for it");
     one.and(two).and(three).unwrap();
