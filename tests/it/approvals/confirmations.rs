@@ -32,20 +32,26 @@ async fn confirming() -> World {
     world
 }
 
-/// The answer to a line of a conversation.
-async fn said_in(client: &Client, conversation: &str, line: &str) -> String {
-    client.say_and_wait(conversation, line).await;
-    plain(client.messages(conversation).await.last().unwrap())
+/// The message that answers a line of a conversation. What the model tells of an outcome comes later.
+async fn answer_in(client: &Client, conversation: &str, line: &str) -> Value {
+    let run = client.say_and_wait(conversation, line).await;
+    let messages = client.messages(conversation).await;
+    let mut answers = messages.into_iter().rev();
+    let answer = answers.find(|message| message["run_id"] == run["id"]);
+    answer.unwrap()
 }
 
-/// The values of the choices that the last message of a conversation offers.
-async fn offered(client: &Client, conversation: &str) -> Vec<String> {
-    let messages = client.messages(conversation).await;
-    let parts = messages.last().unwrap()["parts"].as_array().unwrap();
+async fn said_in(client: &Client, conversation: &str, line: &str) -> String {
+    plain(&answer_in(client, conversation, line).await)
+}
+
+/// The values of the choices that an answer offers.
+fn choices(answer: &Value) -> Vec<&str> {
+    let parts = answer["parts"].as_array().unwrap();
     let choices = parts.iter().filter_map(|part| part["choices"].as_array());
-    let values = choices.flatten().map(|choice| &choice["value"]);
-    values
-        .map(|value| value.as_str().unwrap().to_owned())
+    choices
+        .flatten()
+        .map(|choice| choice["value"].as_str().unwrap())
         .collect()
 }
 
@@ -171,31 +177,21 @@ async fn a_command_confirms_once_and_in_the_conversation_that_asks() {
         says(&elsewhere, "asked in another conversation");
     }
     let other = staff.ann.open("bank").await;
-    let shown = said_in(
-        &staff.ann,
-        &other,
-        &format!("/approvals {}", code(&request)),
-    )
-    .await;
-    assert!(shown.contains(r#""amount":"10.00""#), "{shown}");
-    assert_eq!(
-        offered(&staff.ann, &other).await,
-        [format!("/cancel {}", code(&request))]
-    );
+    let line = format!("/approvals {}", code(&request));
+    let shown = answer_in(&staff.ann, &other, &line).await;
+    says(&plain(&shown), r#""amount":"10.00""#);
+    assert_eq!(choices(&shown), [format!("/cancel {}", code(&request))]);
     says(
         &said_in(&staff.ann, &conversation, "/confirm").await,
         "and the code of a request",
     );
     assert_eq!(state(&staff.ann, &request).await, "pending");
-    let listed = said_in(&staff.ann, &conversation, "/approvals").await;
+    let listed = answer_in(&staff.ann, &conversation, "/approvals").await;
     for part in ["Your own requests", r#""amount":"10.00""#] {
-        says(&listed, part);
+        says(&plain(&listed), part);
     }
     let decline = format!("/decline {}", code(&request));
-    assert_eq!(
-        offered(&staff.ann, &conversation).await,
-        [confirm.clone(), decline]
-    );
+    assert_eq!(choices(&listed), [&confirm, &decline]);
     see().await;
     // The answer tells what the server said.
     let done = said_in(&staff.ann, &conversation, &confirm).await;

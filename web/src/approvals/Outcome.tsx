@@ -8,7 +8,7 @@ import { type TextKey, useTexts } from '../texts/texts';
 import { type Approval, keepApproval } from './news';
 import { useSettled } from './settled';
 
-export function State({ state, kind }: Pick<Approval, 'state' | 'kind'>) {
+export function State({ state, kind = 'approval' }: Pick<Approval, 'state'> & Partial<Pick<Approval, 'kind'>>) {
   const { say } = useTexts();
   const isConfirmed = kind === 'confirmation' && (state === 'approved' || state === 'rejected');
   return <StateBadge state={state}>{say(isConfirmed ? `confirmation.${state}` : `approval.${state}` satisfies TextKey)}</StateBadge>;
