@@ -391,9 +391,11 @@ def killed(here, number):
 
 @contextlib.contextmanager
 def database_stopped(here):
+    """With clients that wait for their 503."""
     here.postgres.stop()
     try:
-        yield
+        with repeating(lambda: here.request("GET", "/v1/conversations?limit=1", seconds=20), threads=8):
+            yield
     finally:
         here.postgres.start()
 
@@ -530,9 +532,9 @@ FAULTS = {
     "ChatelaineWebhooksLate": webhook_refused,
     "ChatelaineDatabaseDown": database_stopped,
     "ChatelaineRequestErrors": database_stopped,
+    "ChatelaineReplicaRestarts": restarts,
     "ChatelaineRunsTakenOver": run_of_a_dead_replica,
     "ChatelaineReplicaAbsent": lambda here: killed(here, 1),
-    "ChatelaineReplicaRestarts": restarts,
     "ChatelaineCredentialsUnreadable": credential_damaged,
     "ChatelaineKeysIncomplete": key_missing,
 }
