@@ -11,8 +11,10 @@ use domain::error::Result;
 pub struct PoolLoad {
     pub idle: usize,
     pub in_use: usize,
-    /// Who waits for a connection.
+    /// Who waits for a place in the pool. Whoever opens a connection has one.
     pub waiting: usize,
+    /// Whether every place is taken.
+    pub is_full: bool,
     /// How often a connection was lost or accepted no writes.
     pub troubles: u64,
 }
@@ -70,10 +72,14 @@ impl Db {
     /// How much the pool has to do.
     pub fn load(&self) -> PoolLoad {
         let status = self.pool.status();
+        let in_use = status.size.saturating_sub(status.available);
+        let is_full = in_use >= status.max_size;
         PoolLoad {
             idle: status.available,
-            in_use: status.size.saturating_sub(status.available),
-            waiting: status.waiting,
+            in_use,
+            // The pool counts connections that are being opened, too.
+            waiting: if is_full { status.waiting } else { 0 },
+            is_full,
             troubles: self.health.troubles(),
         }
     }

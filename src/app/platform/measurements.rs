@@ -25,7 +25,7 @@ pub async fn measure(app: &App) {
     match is_up {
         Ok(is_up) => set("chatelaine_database_up", is_up),
         // It may be there, with every connection of the pool in use.
-        Err(_) if load.waiting > 0 => {}
+        Err(_) if load.is_full => {}
         Err(_) => set("chatelaine_database_up", false),
     }
     set("chatelaine_keys_complete", app.keys.is_complete());
