@@ -18,7 +18,7 @@ use std::{
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use self::packs::LoadedPacks;
+use self::{packs::LoadedPacks, settings::Settings};
 use super::process_limits;
 use domain::{
     clock,
@@ -41,6 +41,9 @@ pub struct Args {
     json: bool,
 }
 
+/// The variables of the keys.
+const KEYS: [&str; 2] = ["MCP_CONFIG_ENCRYPTION_KEY", "MCP_CONFIG_ENCRYPTION_KEYS"];
+
 /// What the checks look at.
 struct Installation {
     /// The settings, without those that cannot be used.
@@ -52,6 +55,13 @@ struct Installation {
     egress: Egress,
     /// The client for addresses that the operator named.
     client: reqwest::Client,
+}
+
+impl Installation {
+    /// Whether the keys could be read from the settings. Otherwise nothing can be said of them but that.
+    fn has_readable_keys(&self) -> bool {
+        !KEYS.iter().any(|name| self.faulty.contains(name))
+    }
 }
 
 /// What checks found, and which could not be made.
@@ -123,30 +133,18 @@ pub async fn run(args: &Args, env: Environment) -> ExitCode {
 }
 
 async fn check(env: Environment) -> Outcome {
-    let (config, mut outcome) = settings::read(&env);
-    let faulty = outcome.faulty;
-    let mut outcome = std::mem::take(&mut outcome.outcome);
+    let Settings {
+        config,
+        mut outcome,
+        faulty,
+    } = Settings::read(&env);
     let clients = Egress::with_tenant_list(&config.egress_allow, &config.tenant_egress_allow)
-        .map_err(|why| {
-            (
-                "CHATELAINE_EGRESS_ALLOW or CHATELAINE_TENANT_EGRESS_ALLOW",
-                why,
-            )
-        })
-        .and_then(|egress| {
-            let client = egress::operator_client();
-            let client =
-                client.map_err(|why| ("SSL_CERT_FILE or the system's certificates", why))?;
-            Ok((egress, client))
-        });
+        .and_then(|egress| Ok((egress, egress::operator_client()?)));
     let (egress, client) = match clients {
         Ok(clients) => clients,
-        Err((variable, why)) => {
-            outcome.add(Code::SettingsValue, format!("{variable}: {why}"), "");
-            outcome.skip(
-                "everything else",
-                "no request can be made before that is right",
-            );
+        Err(why) => {
+            outcome.add(Code::EgressTls, why, "install ca-certificates");
+            outcome.skip("everything else", "no request can be made without them");
             return outcome;
         }
     };
@@ -168,7 +166,7 @@ async fn check(env: Environment) -> Outcome {
         in_time("addresses", address::check(here)),
     );
     outcome.append(settings::check_limits(here));
-    for found in [checks.0, checks.1, checks.2, checks.3, checks.4] {
+    for found in <[Outcome; 5]>::from(checks) {
         outcome.append(found);
     }
     outcome

@@ -11,9 +11,6 @@ use domain::{
 };
 use store::{Db, diagnosis};
 
-/// The variables of the keys.
-const KEYS: [&str; 2] = ["MCP_CONFIG_ENCRYPTION_KEY", "MCP_CONFIG_ENCRYPTION_KEYS"];
-
 pub(super) async fn check(here: &Installation, packs: &LoadedPacks) -> Outcome {
     let mut outcome = Outcome::default();
     let config = &here.config;
@@ -38,11 +35,11 @@ pub(super) async fn check(here: &Installation, packs: &LoadedPacks) -> Outcome {
             return outcome;
         }
     };
-    if KEYS.iter().any(|name| here.faulty.contains(name)) {
-        outcome.skip("keys", "they cannot be read from the settings");
-    } else {
+    if here.has_readable_keys() {
         let examined = replica_keys::examine(&db, config.ring.as_ref()).await;
         take(&mut outcome, "keys", examined);
+    } else {
+        outcome.skip("keys", "they cannot be read from the settings");
     }
     let examined = accounts::issuers::examine(&db, &here.egress, &here.env).await;
     take(&mut outcome, "issuers", examined);

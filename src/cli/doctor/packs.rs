@@ -8,6 +8,7 @@ use url::Url;
 use super::{
     super::check::{Place, find_obstacle},
     Installation, Outcome, REQUEST,
+    settings::EGRESS_ALLOW,
 };
 use crate::app::platform::keys::replica_keys;
 use domain::{
@@ -56,8 +57,7 @@ impl LoadedPacks {
         if !report.is_ok() {
             outcome.skip("servers and models of packs", "packs do not load");
         }
-        // A ring that cannot be read is a finding of its own.
-        if here.faulty.is_empty()
+        if here.has_readable_keys()
             && let Err(error) = replica_keys::require_ring(here.config.ring.as_ref(), packs.iter())
         {
             outcome.add(Code::KeysMissing, error.to_string(), "");
@@ -69,6 +69,10 @@ impl LoadedPacks {
     /// is asked for.
     pub(super) async fn check_servers(&self, here: &Installation) -> Outcome {
         let mut outcome = Outcome::default();
+        if here.faulty.contains(&EGRESS_ALLOW) {
+            outcome.skip("servers of packs", "CHATELAINE_EGRESS_ALLOW cannot be read");
+            return outcome;
+        }
         // Servers at one origin share the answer.
         let mut origins: BTreeMap<String, (Url, Vec<String>)> = BTreeMap::new();
         for pack in &self.packs {
@@ -243,7 +247,9 @@ fn explain(error: &EgressError, servers: &[String]) -> Option<Finding> {
 
 /// Whether a program is there to be started.
 fn is_program(program: &str, path: Option<&str>) -> bool {
-    let folders = path.unwrap_or_default().split(':');
-    let mut places = folders.map(|folder| Path::new(folder).join(program));
-    Path::new(program).is_file() || places.any(|place| place.is_file())
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    let mut folders = path.unwrap_or_default().split(':');
+    folders.any(|folder| Path::new(folder).join(program).is_file())
 }

@@ -10,53 +10,77 @@ use domain::{
     config::{Config, Environment, SETTINGS},
     finding::Code,
 };
+use egress::Egress;
 
 /// The free room that a private Postgres should have.
 const LEAST_ROOM: u64 = 1 << 30;
 
-/// What is wrong with the settings.
-#[derive(Default)]
-pub(super) struct Faults {
+/// The variable with the private hosts that servers of packs may have.
+pub(super) const EGRESS_ALLOW: &str = "CHATELAINE_EGRESS_ALLOW";
+
+/// The settings, and what is wrong with them.
+pub(super) struct Settings {
+    /// Values that cannot be used count as unset.
+    pub config: Config,
     pub outcome: Outcome,
     /// The variables whose values cannot be used.
     pub faulty: Vec<&'static str>,
 }
 
-/// Reads the settings; those that cannot be used count as unset.
-pub(super) fn read(env: &Environment) -> (Config, Faults) {
-    let mut faults = Faults::default();
-    for (variable, why) in Config::faults(env) {
-        let message = if why.starts_with(variable) {
-            why
-        } else {
-            format!("{variable}: {why}")
-        };
-        faults.outcome.add(Code::SettingsValue, message, "");
-        faults.faulty.push(variable);
+impl Settings {
+    pub(super) fn read(env: &Environment) -> Self {
+        let (mut outcome, mut faulty) = (Outcome::default(), Vec::new());
+        for (variable, why) in Config::faults(env) {
+            let message = if why.starts_with(variable) {
+                why
+            } else {
+                format!("{variable}: {why}")
+            };
+            outcome.add(Code::SettingsValue, message, "");
+            faulty.push(variable);
+        }
+        let mut config = Config::from_environment(&env.clone().without(&faulty))
+            .expect("what cannot be used was left out");
+        for (variable, list) in [
+            (EGRESS_ALLOW, &mut config.egress_allow),
+            (
+                "CHATELAINE_TENANT_EGRESS_ALLOW",
+                &mut config.tenant_egress_allow,
+            ),
+        ] {
+            if let Err(why) = Egress::new(list) {
+                outcome.add(Code::SettingsValue, format!("{variable}: {why}"), "");
+                faulty.push(variable);
+                list.clear();
+            }
+        }
+        if config.database_url.is_none() && env.get("DATABASE_URL").is_some() {
+            outcome.add(Code::SettingsValue, EMPTY_DATABASE_URL, "");
+            faulty.push("DATABASE_URL");
+        }
+        if let Err(why) = log_filter(&config) {
+            let message = format!("CHATELAINE_LOG: {why}; `info` is used");
+            let remedy = "write it as in `info,chatelaine=debug`";
+            outcome.add(Code::SettingsValue, message, remedy);
+        }
+        find_unknown(env, &mut outcome);
+        for sentence in config.contradictions(env) {
+            outcome.add(Code::SettingsConflict, sentence, "change one of the two");
+        }
+        Self {
+            config,
+            outcome,
+            faulty,
+        }
     }
-    let usable = env.clone().without(&faults.faulty);
-    let config = Config::from_environment(&usable)
-        .or_else(|_| Config::from_environment(&Environment::default()))
-        .unwrap_or_else(|why| unreachable!("every default is a valid setting: {why}"));
-    if config.database_url.is_none() && env.get("DATABASE_URL").is_some() {
-        faults
-            .outcome
-            .add(Code::SettingsValue, EMPTY_DATABASE_URL, "");
-        faults.faulty.push("DATABASE_URL");
-    }
-    if let Err(why) = log_filter(&config) {
-        let message = format!("CHATELAINE_LOG: {why}; `info` is used");
-        faults.outcome.add(
-            Code::SettingsValue,
-            message,
-            "write it as in `info,chatelaine=debug`",
-        );
-    }
+}
+
+fn find_unknown(env: &Environment, outcome: &mut Outcome) {
     let known: Vec<&str> = SETTINGS.iter().map(|(name, ..)| *name).collect();
     for name in env.unknown_settings() {
         let near = packs::nearest(name, &known);
         let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
-        faults.outcome.add(
+        outcome.add(
             Code::SettingsUnknown,
             format!("{name} is no setting"),
             format!(
@@ -64,11 +88,6 @@ pub(super) fn read(env: &Environment) -> (Config, Faults) {
             ),
         );
     }
-    for sentence in config.contradictions(env) {
-        let remedy = "change one of the two";
-        faults.outcome.add(Code::SettingsConflict, sentence, remedy);
-    }
-    (config, faults)
 }
 
 /// Compares what the settings ask of the machine with what it gives.

@@ -282,14 +282,10 @@ async fn packs_that_do_not_load_and_variables_that_are_not_set_are_found() {
     site.write(&wrong);
     let found = site.findings().await;
     assert_eq!(codes(&found), ["packs.broken"]);
-    let mut wrong = pack();
-    wrong["llm"]["temprature"] = json!(1);
-    site.write(&wrong);
-    let found = site.codes().await;
-    assert!(
-        found == ["packs.doubtful"] || found == ["packs.broken"],
-        "{found:?}"
-    );
+    let mut doubtful = pack();
+    doubtful["mcp"]["servers"][0]["tools"] = json!(["ask", "ask"]);
+    site.write(&doubtful);
+    assert_eq!(site.codes().await, ["packs.doubtful"]);
     let mut site = Site::new().await;
     site.unset("MODEL_URL");
     assert_eq!(site.codes().await, ["packs.variable"]);
@@ -432,6 +428,39 @@ async fn addresses_that_lead_nowhere_or_elsewhere_are_found() {
     assert_eq!(codes(&found), ["listen.taken"]);
     let message = found[0]["message"].as_str().unwrap();
     assert!(site.refusal().await.contains(message), "{message}");
+}
+
+#[tokio::test]
+async fn what_serve_refuses_is_said_in_its_words() {
+    let refused = async |site: &Site, code: &str| {
+        let found = site.findings().await;
+        assert_eq!(codes(&found), [code], "{found:?}");
+        let message = found[0]["message"].as_str().unwrap();
+        let refusal = site.refusal().await;
+        assert!(refusal.contains(message), "{refusal}: {message}");
+    };
+    let mut site = Site::new().await;
+    site.set("CHATELAINE_RUN_DEPTH", "deep");
+    refused(&site, "settings.value").await;
+    site.unset("CHATELAINE_RUN_DEPTH");
+    let url = site.variables["DATABASE_URL"].clone();
+    site.set("DATABASE_URL", "");
+    refused(&site, "settings.value").await;
+    site.set("DATABASE_URL", url.replace("//chatelaine@", "//stranger@"));
+    refused(&site, "database.refused").await;
+    site.set("DATABASE_URL", url);
+    let mut broken = pack();
+    broken["mcp"]["servers"][0]["accessMode"] = json!("user-controlled");
+    broken["mcp"]["servers"][0]["userConfig"] = json!({ "fields": [
+        { "name": "token", "type": "secret", "label": { "en": "Token" }, "headerName": "Authorization" } ] });
+    site.write(&broken);
+    let key = site.variables.remove("MCP_CONFIG_ENCRYPTION_KEY").unwrap();
+    refused(&site, "keys.missing").await;
+    site.set("MCP_CONFIG_ENCRYPTION_KEY", key).write(&pack());
+    let newer = "insert into _sqlx_migrations (version, description, installed_on, success, checksum, execution_time) \
+                 select 100000 + n, 'new', now(), true, '', 0 from generate_series(1, 2) n";
+    execute(&site.db, newer).await;
+    refused(&site, "schema.unknown").await;
 }
 
 #[tokio::test]
