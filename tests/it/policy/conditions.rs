@@ -47,7 +47,7 @@ fn asks_of(server: &ServerSpec, who: &EffectiveAccess, arguments: &str) -> bool 
     }
 }
 
-pub(super) fn asks(when: &str, arguments: &str) -> bool {
+fn asks(when: &str, arguments: &str) -> bool {
     asks_of(&guarded(when), &who(&["employee"], false), arguments)
 }
 
