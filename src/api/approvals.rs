@@ -291,10 +291,8 @@ pub(super) async fn listen(
     let unknown = || Problem::invalid("Last-Event-ID", "must be the id of an event of this stream");
     let last = last.map(|id| id.ok_or_else(unknown)).transpose()?;
     let open = state.limits.open_stream(&principal)?;
-    let listening = app::tools::approvals::listening::listen(
-        &state.app, &principal, is_admin, last,
-    )
-    .await?;
+    let listening =
+        app::tools::approvals::listening::listen(&state.app, &principal, is_admin, last).await?;
     permit.release();
     let first = stream::iter([sse::Event::default()
         .retry(events::RETRY)

@@ -165,8 +165,7 @@ fn describe(waiting: &[WaitingDefinition]) -> String {
         text += "\n";
     }
     let all = &hash_of_all(waiting)[..SHOWN];
-    text
-        + &format!(
-            "`chatelaine tools accept HASH` accepts one of them, `chatelaine tools accept --all {all}` all of them\n"
-        )
+    text + &format!(
+        "`chatelaine tools accept HASH` accepts one of them, `chatelaine tools accept --all {all}` all of them\n"
+    )
 }

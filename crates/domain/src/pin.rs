@@ -146,7 +146,7 @@ const IN_ORDER: [&str; 8] = [
 ];
 
 /// A definition in lines for people, so that two of them can be compared: texts as they are, JSON with one member a line.
-/// Characters that nobody sees stand as `\u202e`. Unlike [`canonical::definition`] it is not for machines.
+/// Characters that nobody sees stand as `\u202e`. Unlike the definition it is not for machines.
 pub fn to_lines(definition: &str) -> String {
     let mut lines = String::new();
     let parsed = Json::parse(definition).unwrap_or(Json::Null);

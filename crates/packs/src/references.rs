@@ -179,9 +179,7 @@ fn read_reference(
     let access = object
         .optional("toolAccess")
         .and_then(|field| access::read(&field, tools.as_deref(), owner.pack.authentication));
-    let pin = object
-        .optional("pin")
-        .and_then(|field| field.one_of(&PINS));
+    let pin = object.optional("pin").and_then(|field| field.one_of(&PINS));
     let required = object
         .optional("required")
         .and_then(|field| field.boolean());

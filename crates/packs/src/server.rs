@@ -125,11 +125,8 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         object.field.error(problem, "remove `accessMode`");
     }
     let pin = object.optional("pin");
-    let pin = pin.and_then(|field| field.one_of(&PINS));
-    let summaries = object
-        .optional("summaries")
-        .map(|field| read_summaries(&field, pack.language))
-        .unwrap_or_default();
+    let summaries = object.optional("summaries");
+    let summaries = summaries.map(|field| read_summaries(&field, pack.language));
     let required = read_required(&mut object, access_mode);
     let is_stdio = matches!(endpoint, Some(Endpoint::Stdio { .. }));
     let per_tenant = read_of_shared(&mut object, "instances", access_mode, &INSTANCES);
@@ -167,9 +164,9 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         access_mode: access_mode?,
         tool_access,
         tools,
-        pin: pin.unwrap_or_default(),
+        pin: read_pin(pin.as_ref()),
         held: BTreeSet::new(),
-        summaries,
+        summaries: summaries.unwrap_or_default(),
         required,
         per_tenant,
         at_start,
@@ -282,6 +279,11 @@ fn read_tool_rules(
         tool_access.and_then(|field| access::read(&field, tools.as_deref(), pack.authentication));
     let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
     (tools, tool_access)
+}
+
+fn read_pin(field: Option<&Field>) -> Pin {
+    let pin = field.and_then(|field| field.one_of(&PINS));
+    pin.unwrap_or_default()
 }
 
 /// What a call of each tool means, for people: a sentence with `{argument}`s, by language.

@@ -66,9 +66,7 @@ pub(in crate::api) async fn get(
     Admin(admin): Admin,
     Path(id): Path<DefinitionId>,
 ) -> Result<axum::Json<ChangedToolDetails>, Problem> {
-    Ok(axum::Json(
-        app::servers::pins::get(&app, &admin, id).await?,
-    ))
+    Ok(axum::Json(app::servers::pins::get(&app, &admin, id).await?))
 }
 
 /// A tool as somebody has seen it.

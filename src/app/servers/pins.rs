@@ -91,25 +91,25 @@ pub async fn of_lists<'a>(
     let mut pins = of_agent(app, tenant, agent).await?;
     for (server, list) in lists {
         let Some(list) = list else { continue };
-        let news = list.tools.iter();
-        let news = news.filter(|tool| pins.judge(server, tool) != Verdict::Known);
-        let news: Vec<_> = news.map(|tool| key_of(tenant, agent, server, tool)).collect();
-        if news.is_empty() {
+        let judged = list.tools.iter();
+        let judged = judged.map(|tool| (tool, pins.judge(server, tool)));
+        let news: Vec<_> = judged.filter(|(_, it)| *it != Verdict::Known).collect();
+        let is_written = |(tool, verdict): &(&Arc<Tool>, Verdict)| {
+            let key = || key_of(tenant, agent, server, tool);
+            *verdict == Verdict::Wait
+                && !is_one_list(server)
+                && app.pins.written.contains_key(&key())
+        };
+        if news.iter().all(is_written) {
             continue;
         }
-        if !is_one_list(server) {
-            let mut is_written = true;
-            for key in &news {
-                is_written &= app.pins.written.contains_key(key);
-            }
-            if is_written {
-                continue;
-            }
-        }
         record(app, tenant, agent, server, &list.tools, false).await?;
-        for key in news {
+        for (tool, _) in news {
+            let key = key_of(tenant, agent, server, tool);
             app.pins.written.insert(key, ()).await;
         }
+        // Another replica may have written it first.
+        app.pins.pins.invalidate(&tenant).await;
         pins = of_agent(app, tenant, agent).await?;
     }
     Ok(pins)
@@ -145,75 +145,110 @@ pub async fn record(
     if !server.is_pinned() || tools.is_empty() {
         return Ok(());
     }
-    let (is_of_all, id) = (is_of_all(server), &server.id);
-    let told = if is_of_all {
-        let mut tenants = app.accounts.tenants().await?;
-        tenants.retain(|tenant| tenant.serves(agent));
-        tenants.into_iter().map(|tenant| tenant.id).collect()
-    } else {
-        vec![tenant]
+    let list = List {
+        owner: (!is_of_all(server)).then_some(tenant),
+        agent,
+        server,
+        tools,
     };
-    let mut tx = if is_of_all {
-        app.db.system().await?
-    } else {
-        app.db.tenant(tenant).await?
-    };
-    store::pins::lock(&mut tx, (!is_of_all).then_some(tenant), agent, id).await?;
-    let pins = if is_of_all {
-        store::pins::get_of_all(&mut tx, agent).await?
-    } else {
-        store::pins::get(&mut tx, agent).await?
-    };
-    let news = tools.iter().filter_map(|tool| {
-        let verdict = pins.judge(server, tool);
-        let hash = tool.hash.filter(|_| verdict != Verdict::Known)?;
-        Some(ListedDefinition {
-            tool: tool.name.clone(),
-            hash: hash.0,
-            definition: canonical::definition(tool),
-            is_accepted: verdict == Verdict::Accept,
-        })
-    });
-    let news: Vec<_> = news.collect();
-    let listed = tools.iter().filter_map(|tool| tool.hash);
-    let listed: Vec<_> = listed.map(|Hex(hash)| hash).collect();
-    let added = match (is_of_all, news.is_empty()) {
-        (_, true) => Vec::new(),
-        (true, false) => store::pins::add_of_all(&mut tx, agent, id, &news).await?,
-        (false, false) => store::pins::add(&mut tx, agent, id, &news).await?,
-    };
-    let forgotten = match (is_current && is_one_list(server), is_of_all) {
-        (false, _) => 0,
-        (true, true) => {
-            store::pins::delete_unlisted_of_all(&mut tx, agent, id, &listed).await?
-        }
-        (true, false) => store::pins::delete_unlisted(&mut tx, agent, id, &listed).await?,
-    };
-    if added.is_empty() && forgotten == 0 {
+    let told = list.tenants(app).await?;
+    let mut tx = list.begin(app).await?;
+    let pins = list.known(&mut tx).await?;
+    let added = list.add_news(&mut tx, &pins).await?;
+    let forgets = is_current && is_one_list(server);
+    let has_forgotten = forgets && list.forget_unlisted(&mut tx).await? > 0;
+    if added.is_empty() && !has_forgotten {
         return Ok(());
     }
     let found = FoundDefinitions {
         agent,
         server,
-        is_first: !pins.has_server(id),
+        is_first: !pins.has_server(&server.id),
         pins: &pins,
         added: &added,
     };
-    if is_of_all {
-        found.audit_for_operator(&mut tx).await?;
-    } else {
-        found.audit(app, &mut tx, tenant).await?;
+    match list.owner {
+        None => found.audit_for_operator(&mut tx).await?,
+        Some(tenant) => found.audit(app, &mut tx, tenant).await?,
     }
-    for tenant in &told {
-        if is_of_all {
-            tx.enter(*tenant).await?;
+    for tenant in told {
+        if list.owner.is_none() {
+            tx.enter(tenant).await?;
         }
-        found.enqueue(app, &mut tx, *tenant).await?;
+        found.enqueue(app, &mut tx, tenant).await?;
     }
     tx.commit().await?;
     found.log();
-    announce(app, (!is_of_all).then_some(tenant)).await;
+    announce(app, list.owner).await;
     Ok(())
+}
+
+/// What a server lists for an agent.
+struct List<'a> {
+    /// The tenant that has the server to itself; `None`: it serves all.
+    owner: Option<TenantId>,
+    agent: &'a AgentId,
+    server: &'a ServerSpec,
+    tools: &'a [Arc<Tool>],
+}
+
+impl List<'_> {
+    /// The tenants whose admins are told.
+    async fn tenants(&self, app: &App) -> Result<Vec<TenantId>> {
+        if let Some(tenant) = self.owner {
+            return Ok(vec![tenant]);
+        }
+        let tenants = app.accounts.tenants().await?.into_iter();
+        let serving = tenants.filter(|tenant| tenant.serves(self.agent));
+        Ok(serving.map(|tenant| tenant.id).collect())
+    }
+
+    async fn begin(&self, app: &App) -> Result<Tx> {
+        let mut tx = match self.owner {
+            Some(tenant) => app.db.tenant(tenant).await?,
+            None => app.db.system().await?,
+        };
+        store::pins::lock(&mut tx, self.owner, self.agent, &self.server.id).await?;
+        Ok(tx)
+    }
+
+    async fn known(&self, tx: &mut Tx) -> Result<Pins> {
+        match self.owner {
+            Some(_) => store::pins::get(tx, self.agent).await,
+            None => store::pins::get_of_all(tx, self.agent).await,
+        }
+    }
+
+    async fn add_news(&self, tx: &mut Tx, pins: &Pins) -> Result<Vec<AddedDefinition>> {
+        let news = self.tools.iter().filter_map(|tool| {
+            let verdict = pins.judge(self.server, tool);
+            let hash = tool.hash.filter(|_| verdict != Verdict::Known)?;
+            Some(ListedDefinition {
+                tool: tool.name.clone(),
+                hash: hash.0,
+                definition: canonical::definition(tool),
+                is_accepted: verdict == Verdict::Accept,
+            })
+        });
+        let news: Vec<_> = news.collect();
+        let server = &self.server.id;
+        match self.owner {
+            _ if news.is_empty() => Ok(Vec::new()),
+            Some(_) => store::pins::add(tx, self.agent, server, &news).await,
+            None => store::pins::add_of_all(tx, self.agent, server, &news).await,
+        }
+    }
+
+    /// Returns how many that were.
+    async fn forget_unlisted(&self, tx: &mut Tx) -> Result<u64> {
+        let listed = self.tools.iter().filter_map(|tool| tool.hash);
+        let listed: Vec<_> = listed.map(|Hex(hash)| hash).collect();
+        let server = &self.server.id;
+        match self.owner {
+            Some(_) => store::pins::delete_unlisted(tx, self.agent, server, &listed).await,
+            None => store::pins::delete_unlisted_of_all(tx, self.agent, server, &listed).await,
+        }
+    }
 }
 
 /// What a list had that nobody had seen.

@@ -41,7 +41,7 @@ async fn world(server: &Scripted, catalog: &str) -> World {
         setup.env = setup.env.clone().with("NOTES_URL", server.url.as_str());
         setup.config.ring = ring();
         // By default the admins would have to accept what the second user sees.
-        setup.packs = vec![pack("notes", &format!("{catalog}, pin: \"off\""))];
+        setup.packs = vec![pack("notes", &format!("{catalog}\n      pin: \"off\""))];
     })
     .await
 }

@@ -53,7 +53,7 @@ export const route = createLazyRoute('/admin/{-$part}/{-$item}')({ component: Ad
 function AdminPage() {
   const { part, item = '' } = route.useParams();
   const { say } = useTexts();
-  const { changed_tools: changed = 0 } = useBadge();
+  const changed = useBadge().changed_tools ?? 0;
   const shown = NAMES.find((name) => name === part) ?? 'users';
   const { Page } = PARTS[shown];
   if (!useMe().scopes.includes('admin')) return <main className="page"><Empty>{say('admin.only')} <PageLink {...toChat()}>{say('nav.chat')}</PageLink></Empty></main>;

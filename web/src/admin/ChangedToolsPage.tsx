@@ -20,6 +20,9 @@ const PATH = '/v1/admin/changed-tools';
 /** With more changes than this nobody is told any more. */
 const OFTEN = 3;
 
+/** Milliseconds: one definition may take the place of another, and the count says nothing of that. */
+const AGAIN = 5000;
+
 /** All of them, or the one that the address names. */
 export function ChangedToolsPage({ item }: { item: string }) {
   const { changed_tools: count } = useBadge();
@@ -28,7 +31,7 @@ export function ChangedToolsPage({ item }: { item: string }) {
 }
 
 function All() {
-  const tools = useInfiniteQuery(getPages(PATH, { query: { limit: 20 } }));
+  const tools = useInfiniteQuery({ ...getPages(PATH, { query: { limit: 20 } }), refetchInterval: AGAIN });
   return (
     <Paged query={tools} empty="changed.none">
       {(items) => <ul className="cards">{items.map((tool) => <li key={tool.id}><ToolCard tool={tool} /></li>)}</ul>}
@@ -64,7 +67,7 @@ function ToolCard({ tool }: { tool: Changed }) {
       <article aria-label={tool.tool}>
         <header>
           <Heading as="h3" size="3"><Code variant="ghost">{tool.tool}</Code></Heading>
-          <StateBadge state={tool.pin === 'hold' ? 'pending' : undefined}>{say(`changed.${state}`)}</StateBadge>
+          <StateBadge state={tool.pin === 'hold' ? 'pending' : ''}>{say(`changed.${state}`)}</StateBadge>
         </header>
         <Text as="p" size="2" color="gray">
           {say(tool.is_new ? 'changed.new' : 'changed.changed', { agent: tool.agent, server: tool.server })} · <Moment at={tool.seen_at} />

@@ -66,7 +66,8 @@ const VOTES_GONE: &str = "not enough of those who approved it may still do so: s
      role; ask again";
 
 /// Why an approved call is not made when the tool has changed in what no model reads.
-const CHANGED: &str = "its server has changed the tool, and nobody has accepted that yet; ask again";
+const CHANGED: &str =
+    "its server has changed the tool, and nobody has accepted that yet; ask again";
 
 const UNREADABLE: &str = "its arguments cannot be opened any more";
 
