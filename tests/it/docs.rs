@@ -18,9 +18,10 @@ use self::{
 };
 
 /// Variables that are no settings of the service.
-const OTHER_VARIABLES: [&str; 9] = [
+const OTHER_VARIABLES: [&str; 10] = [
     "CHATELAINE_MODEL_REQUESTS",
     "CHATELAINE_CHAT_HISTORY",
+    "CHATELAINE_SOAK_NEXT_PROGRAM",
     "CHATELAINE_TOKEN",
     "CHATELAINE_URL",
     "CHATELAINE_TEST_DATABASE_URL",

@@ -18,27 +18,38 @@ use crate::torture::{
     report::{Counts, listed},
 };
 
+/// How much more there may be of something: so many times as much, and so much besides.
+#[derive(Clone, Copy)]
+struct Bound {
+    factor: f64,
+    slack: f64,
+}
+
+const fn bound(factor: f64, slack: f64) -> Bound {
+    Bound { factor, slack }
+}
+
 /// Mebibytes by which the memory of a replica may be more. In half an hour a replica answers some 20,000 requests, so
 /// that a leak of a KiB for each is found. Less than that is the allocator's own.
-const MEMORY: f64 = 20.0;
+const MEMORY: Bound = bound(1.0, 20.0);
 /// Descriptors: connections of clients come and go by the dozen.
-const DESCRIPTORS: f64 = 48.0;
+const DESCRIPTORS: Bound = bound(1.0, 48.0);
 /// Threads: those for blocking work end when they were idle for ten seconds.
-const THREADS: f64 = 8.0;
+const THREADS: Bound = bound(1.0, 8.0);
 /// Half of the calm requests of the second half may take so much longer than those of the first, and so many
 /// milliseconds more: a machine is not always as fast. What grows with the rows or with the time is at least twice as
 /// slow, since there are twice as many of them.
-const HALF: (f64, f64) = (1.3, 10.0);
+const HALF: Bound = bound(1.3, 10.0);
 /// The slowest of a hundred vary more.
-const MOST: (f64, f64) = (1.5, 100.0);
+const MOST: Bound = bound(1.5, 100.0);
 /// Fewer requests of a half say nothing about the slowest of a hundred.
 const FEW: usize = 100;
 /// The rows of each table may grow by so much more, since what is drawn is not even.
-const ROWS: (f64, f64) = (1.3, 500.0);
+const ROWS: Bound = bound(1.3, 500.0);
 /// The bytes: Postgres gives tables and indexes room in steps.
-const BYTES: (f64, f64) = (1.5, 4.0 * 1024.0 * 1024.0);
+const BYTES: Bound = bound(1.5, 4.0 * 1024.0 * 1024.0);
 /// Dead rows that may be left, as a share of the rows and besides: autovacuum begins at a fifth, and looks once a minute.
-const DEAD: (f64, f64) = (0.4, 5000.0);
+const DEAD: Bound = bound(0.4, 5000.0);
 /// What these tables have is soon gone, whatever happened: a row for each replica of the last hour at most.
 const PASSING: [&str; 8] = [
     "elicitations",
@@ -89,8 +100,8 @@ pub fn held(held: &[Hash], evidence: &Evidence) -> Option<String> {
 }
 
 /// Whether `later` is more than `earlier` allows.
-fn is_more(later: f64, earlier: f64, (factor, slack): (f64, f64)) -> bool {
-    later > earlier * factor + slack
+fn is_more(later: f64, earlier: f64, bound: Bound) -> bool {
+    later > earlier * bound.factor + bound.slack
 }
 
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -99,10 +110,29 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-const GAUGES: [(&str, fn(&Reading) -> f64, f64); 3] = [
-    ("MiB of memory", |reading| reading.memory, MEMORY),
-    ("descriptors", |reading| reading.descriptors, DESCRIPTORS),
-    ("threads", |reading| reading.threads, THREADS),
+/// What of a replica must stay what it is.
+struct Gauge {
+    what: &'static str,
+    value: fn(&Reading) -> f64,
+    bound: Bound,
+}
+
+static GAUGES: [Gauge; 3] = [
+    Gauge {
+        what: "MiB of memory",
+        value: |reading| reading.memory,
+        bound: MEMORY,
+    },
+    Gauge {
+        what: "descriptors",
+        value: |reading| reading.descriptors,
+        bound: DESCRIPTORS,
+    },
+    Gauge {
+        what: "threads",
+        value: |reading| reading.threads,
+        bound: THREADS,
+    },
 ];
 
 /// What the first replica, which is never killed, needs more of at the end of its last life than in the midst of it.
@@ -118,23 +148,35 @@ fn growing(readings: &[Reading]) -> Vec<String> {
     // Caches fill and connections are opened in the first quarter.
     let life = &life[life.len() / 4..];
     let third = life.len() / 3;
-    let grown = GAUGES.iter().filter_map(|(what, gauge, slack)| {
-        let earlier = median(life[..third].iter().map(|it| gauge(it)))?;
-        let later = median(life[life.len() - third..].iter().map(|it| gauge(it)))?;
-        is_more(later, earlier, (1.0, *slack)).then(|| {
+    let (midst, end) = (&life[..third], &life[life.len() - third..]);
+    let grown = GAUGES.iter().filter_map(|gauge| {
+        let earlier = median(midst.iter().map(|it| (gauge.value)(it)))?;
+        let later = median(end.iter().map(|it| (gauge.value)(it)))?;
+        let what = gauge.what;
+        is_more(later, earlier, gauge.bound).then(|| {
             format!("a replica has {later:.0} {what} at the end of its life, {earlier:.0} before")
         })
     });
     grown.collect()
 }
 
-/// What the first replica needs in one half of the time and in the other.
-fn halves(readings: &[Reading], half: Duration) -> Vec<(&'static str, [f64; 2], f64)> {
+/// What the first replica has of something in one half of the time and in the other.
+struct Halves {
+    gauge: &'static Gauge,
+    earlier: f64,
+    later: f64,
+}
+
+fn halves(readings: &[Reading], half: Duration) -> Vec<Halves> {
     let of_first = || readings.iter().filter(|it| it.replica == 0);
-    let halves = GAUGES.iter().filter_map(|(what, gauge, slack)| {
-        let earlier = median(of_first().filter(|it| it.at < half).map(gauge))?;
-        let later = median(of_first().filter(|it| it.at >= half).map(gauge))?;
-        Some((*what, [earlier, later], *slack))
+    let halves = GAUGES.iter().filter_map(|gauge| {
+        let earlier = median(of_first().filter(|it| it.at < half).map(gauge.value))?;
+        let later = median(of_first().filter(|it| it.at >= half).map(gauge.value))?;
+        Some(Halves {
+            gauge,
+            earlier,
+            later,
+        })
     });
     halves.collect()
 }
@@ -183,7 +225,8 @@ fn swelling(snapshots: &[Tables], half: Duration) -> Vec<String> {
         let at = |snapshot: &Tables| snapshot.tables.get(name).copied().unwrap_or_default();
         let (begin, mid) = (at(first), at(middle));
         // As if both parts had taken as long.
-        let longer = (middle.at - first.at).as_secs_f64() / (last.at - middle.at).as_secs_f64();
+        let seconds = |snapshot: &Tables| snapshot.at.as_secs_f64();
+        let longer = (seconds(middle) - seconds(first)) / (seconds(last) - seconds(middle));
         let mut compare = |what, before: f64, after: f64, bound| {
             if is_more(after * longer.min(1.0), before, bound) {
                 complaints.push(format!(
@@ -215,8 +258,14 @@ impl Report {
     pub fn complaints(&self) -> Vec<String> {
         let (half, gauged) = (self.time / 2, &self.gauged);
         let mut complaints = growing(&gauged.replicas);
-        for (what, [earlier, later], slack) in halves(&gauged.replicas, half) {
-            if is_more(later, earlier, (1.0, slack)) {
+        for Halves {
+            gauge,
+            earlier,
+            later,
+        } in halves(&gauged.replicas, half)
+        {
+            if is_more(later, earlier, gauge.bound) {
+                let what = gauge.what;
                 complaints.push(format!(
                     "a replica has {later:.0} {what} in the second half, {earlier:.0} in the first"
                 ));
@@ -285,8 +334,9 @@ impl fmt::Display for Report {
             ),
         )?;
         writeln!(f, "\n| | first half | second half |\n|---|---|---|")?;
-        for (what, [earlier, later], _) in halves(&gauged.replicas, half) {
-            writeln!(f, "| {what} | {earlier:.0} | {later:.0} |")?;
+        for it in halves(&gauged.replicas, half) {
+            let (earlier, later) = (it.earlier, it.later);
+            writeln!(f, "| {} | {earlier:.0} | {later:.0} |", it.gauge.what)?;
         }
         for (kind, name) in KINDS {
             let halves = times(&gauged.times, kind, half)
@@ -317,8 +367,9 @@ impl Minute {
 
 impl fmt::Display for Minute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let each = GAUGES.map(|(_, gauge, _)| {
-            let values = self.replicas.iter().map(|it| format!("{:.0}", gauge(it)));
+        let each = GAUGES.each_ref().map(|gauge| {
+            let values = self.replicas.iter().map(gauge.value);
+            let values = values.map(|value| format!("{value:.0}"));
             values.collect::<Vec<_>>().join(" ")
         });
         let tables = self.tables.tables.values();
@@ -388,9 +439,10 @@ mod tests {
     #[test]
     fn a_replica_that_needs_more_once_there_are_more_rows_is_found() {
         let found = halves(&life(|at| 80.0 + count(at / 360) * 30.0), HALF_AN_HOUR);
-        let (what, [earlier, later], slack) = found[0];
-        assert_eq!((what, earlier, later), ("MiB of memory", 80.0, 110.0));
-        assert!(is_more(later, earlier, (1.0, slack)));
+        let memory = &found[0];
+        assert!(is_more(memory.later, memory.earlier, memory.gauge.bound));
+        let steady = &halves(&life(|_| 80.0), HALF_AN_HOUR)[0];
+        assert!(!is_more(steady.later, steady.earlier, MEMORY));
     }
 
     /// An hour of turns, reads and decisions, each of which takes so many milliseconds.
@@ -421,20 +473,20 @@ mod tests {
             "{found:?}"
         );
         let mut troubled = even;
-        troubled
-            .iter_mut()
-            .for_each(|(_, is_calm)| *is_calm = false);
+        for (_, is_calm) in &mut troubled {
+            *is_calm = false;
+        }
         let found = slower(&troubled, HALF_AN_HOUR);
         assert!(found[0].contains("no turn was answered"), "{found:?}");
     }
 
     /// A table with so many rows and dead rows in each minute.
-    fn tables(name: &str, rows: impl Fn(u64) -> f64, dead: f64) -> Vec<Tables> {
-        let snapshot = |minute| {
-            let rows = rows(minute);
+    fn tables(name: &str, rows: impl Fn(f64) -> f64, dead: f64) -> Vec<Tables> {
+        let snapshot = |minute: u32| {
+            let rows = rows(f64::from(minute));
             let bytes = rows * 10_000.0;
             Tables {
-                at: Duration::from_mins(minute),
+                at: Duration::from_mins(minute.into()),
                 tables: [(name.to_owned(), Table { rows, dead, bytes })].into(),
             }
         };
@@ -443,17 +495,13 @@ mod tests {
 
     #[test]
     fn a_table_that_swells_is_found() {
-        let even = |minute: u64| 100.0 * count(minute as usize);
+        let even = |minute: f64| 100.0 * minute;
         assert_eq!(
             swelling(&tables("messages", even, 900.0), HALF_AN_HOUR),
             [""; 0]
         );
         let found = swelling(
-            &tables(
-                "messages",
-                |minute| even(minute) * count(minute as usize) / 10.0,
-                0.0,
-            ),
+            &tables("messages", |minute| even(minute) * minute / 10.0, 0.0),
             HALF_AN_HOUR,
         );
         assert!(
