@@ -56,6 +56,8 @@ const CLOSE: Duration = Duration::from_secs(2);
 pub struct App {
     pub config: Config,
     pub clock: Clock,
+    /// When this process started. Its polls are counted from then.
+    started_at: tokio::time::Instant,
     pub replica: ReplicaId,
     pub accounts: accounts::Accounts,
     pub connections: connections::Connections,
@@ -187,6 +189,7 @@ impl App {
             running: scheduler::Running::default(),
             tasks,
             replica: ReplicaId::new(),
+            started_at: tokio::time::Instant::now(),
             clock,
             db,
             config,

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use chatelaine::cli::serve::Service;
-use domain::{config::DirectAddress, secret::Secret};
+use domain::{config::DirectAddress, ids::ConversationId, message::Role, secret::Secret};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use store::Db;
+use store::{Db, messages::NewMessage};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream, UnixStream},
@@ -482,4 +482,40 @@ async fn the_script_for_citus_changes_nothing_that_it_cannot_put_back() {
     );
     assert_eq!(keys().await, before);
     assert!(before > 0);
+}
+
+#[tokio::test]
+async fn looks_that_are_taken_together_share_a_transaction_and_fail_alone() {
+    let test = TestDb::new().await;
+    let tenant = test.tenant("acme").await;
+    let look = async || {
+        let db = test.db.clone();
+        let looked = test.db.look(move |tx| {
+            Box::pin(async move {
+                let tenants = store::tenants::list(tx).await?.len();
+                Ok((tenants, db.load().in_use))
+            })
+        });
+        looked.await.unwrap()
+    };
+    let refused = test.db.look(move |tx| {
+        Box::pin(async move {
+            let parts = [];
+            let nothing = NewMessage {
+                run: None,
+                run_ordinal: 0,
+                role: Role::User,
+                parts: &parts,
+                for_model: true,
+            };
+            store::messages::append(tx, tenant, ConversationId::new(), nothing).await
+        })
+    });
+    let (first, refused, others) = tokio::join!(look(), refused, async {
+        futures_util::future::join_all((0..10).map(|_| look())).await
+    });
+    assert!(refused.is_err(), "the program itself writes no message");
+    for found in others.into_iter().chain([first]) {
+        assert_eq!(found, (1, 1), "one tenant, over one connection");
+    }
 }

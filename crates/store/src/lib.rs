@@ -31,6 +31,7 @@ pub mod jobs;
 pub mod keks;
 pub mod kept_calls;
 mod limits;
+mod looks;
 pub mod messages;
 pub mod migrations;
 pub mod oauth_clients;
@@ -105,6 +106,7 @@ pub struct Db {
     direct: Option<Arc<PgConnectOptions>>,
     /// The number of transactions of tenants that this process has begun.
     begun: Arc<AtomicU64>,
+    looks: Arc<looks::Waiting>,
     health: Arc<Health>,
 }
 
@@ -182,6 +184,7 @@ impl Db {
             pool: Pool::new(addresses.pooled, connections.max(2) - 1, health.clone())?,
             direct: addresses.direct.map(Arc::new),
             begun: Arc::default(),
+            looks: Arc::default(),
             health,
         })
     }

@@ -119,9 +119,10 @@ pub const PERIOD: Duration = Duration::from_secs(5);
 
 /// Adds the usage of runs to the rows of their days.
 pub async fn fold(app: &Arc<App>) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    let tenants = store::usage::list_tenants_to_fold(&mut tx).await?;
-    drop(tx);
+    let tenants = app
+        .db
+        .look(|tx| Box::pin(store::usage::list_tenants_to_fold(tx)));
+    let tenants = tenants.await?;
     for tenant in tenants {
         let mut tx = app.db.tenant(tenant).await?;
         store::usage::fold(&mut tx, FOLD).await?;

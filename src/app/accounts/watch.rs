@@ -71,12 +71,19 @@ pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
     let tenants: Vec<TenantId> = shared.tenants.iter().map(|(id, _)| *id).collect();
     let known: Vec<_> = shared.issuers.iter().collect();
     let issuers: Vec<String> = known.iter().map(|(issuer, _)| (**issuer).clone()).collect();
-    let mut tx = app.db.system().await?;
-    let of_tenants = store::tenants::list_stamps(&mut tx, &tenants).await?;
-    let of_issuers = store::issuers::list_stamps(&mut tx, &issuers).await?;
-    let (now, before) = (app.clock.now(), shared.watched.load_full());
-    let changed_before = find_changed_since_read(&mut tx, &before, &known).await?;
-    drop(tx);
+    let before = shared.watched.load_full();
+    let (asked_tenants, asked_issuers, seen_before) =
+        (tenants.clone(), issuers.clone(), before.clone());
+    let stamps = app.db.look(move |tx| {
+        Box::pin(async move {
+            let of_tenants = store::tenants::list_stamps(tx, &asked_tenants).await?;
+            let of_issuers = store::issuers::list_stamps(tx, &asked_issuers).await?;
+            let changed = find_changed_since_read(tx, &seen_before, &known).await?;
+            Ok((of_tenants, of_issuers, changed))
+        })
+    });
+    let (of_tenants, of_issuers, changed_before) = stamps.await?;
+    let now = app.clock.now();
     let seen = |stamp: Option<&String>, known: Option<&Seen>| {
         let stamp = stamp.cloned().unwrap_or_default();
         match known {

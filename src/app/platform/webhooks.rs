@@ -18,7 +18,10 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::app::{
     App,
-    platform::{keys::contexts, polls::POLL},
+    platform::{
+        keys::contexts,
+        polls::{POLL, ticks},
+    },
 };
 use domain::{
     audit::{Fact, SYSTEM},
@@ -238,8 +241,7 @@ const PURGE_BATCH: i64 = 1000;
 
 /// Sends messages as their time comes, until the process stops.
 pub async fn deliver(app: Arc<App>) {
-    let mut poll = tokio::time::interval(POLL);
-    poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut poll = ticks(&app, POLL);
     let mut more = false;
     loop {
         tokio::select! {
@@ -264,11 +266,13 @@ async fn send_due(app: &Arc<App>) -> Result<bool> {
             return Ok(true);
         }
         let busy = app.webhooks.busy_webhooks();
-        let mut tx = app.db.system().await?;
-        let due = store::deliveries::list_due(&mut tx, &busy, BATCH).await?;
-        drop(tx);
+        let is_busy = !busy.is_empty();
+        let due = app.db.look(move |tx| {
+            Box::pin(async move { store::deliveries::list_due(tx, &busy, BATCH).await })
+        });
+        let due = due.await?;
         if due.is_empty() {
-            return Ok(!busy.is_empty());
+            return Ok(is_busy);
         }
         for due in due {
             let Some(permit) = DeliveryPermit::take(app, due.webhook) else {

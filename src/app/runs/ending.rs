@@ -272,9 +272,10 @@ fn continue_tree<'a>(due: &DueCallback, params: &'a Members) -> TreeValues<'a> {
 
 /// Settles the runs that have ended and that no process has settled.
 pub async fn finalize_due(app: &Arc<App>) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    let due = store::trees::list_unsettled(&mut tx, BATCH).await?;
-    drop(tx);
+    let due = app
+        .db
+        .look(|tx| Box::pin(store::trees::list_unsettled(tx, BATCH)));
+    let due = due.await?;
     for (tenant, run) in due {
         finalize(app, tenant, run).await;
     }

@@ -119,10 +119,13 @@ pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
     if app.run_slots.is_full() {
         return Ok(());
     }
-    let mut tx = app.db.system().await?;
-    let mut found =
-        store::runs::list_claimable(&mut tx, BATCH, &app.run_slots.full_shares()).await?;
-    drop(tx);
+    let full = app.run_slots.full_shares();
+    let mut found = app
+        .db
+        .look(move |tx| {
+            Box::pin(async move { store::runs::list_claimable(tx, BATCH, &full).await })
+        })
+        .await?;
     while !found.is_empty() {
         if app.run_slots.is_full() {
             app.run_slots.note_refused();

@@ -185,9 +185,10 @@ pub async fn poll_ended(
     app: &Arc<App>,
     known: &mut HashSet<(TenantId, RecentChange, OffsetDateTime)>,
 ) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    let found = store::sign_outs::list_recent(&mut tx).await?;
-    drop(tx);
+    let found = app
+        .db
+        .look(|tx| Box::pin(store::sign_outs::list_recent(tx)));
+    let found = found.await?;
     for (tenant, what, at) in &found {
         if known.contains(&(*tenant, what.clone(), *at)) {
             continue;

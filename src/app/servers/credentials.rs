@@ -588,11 +588,13 @@ async fn find_outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
     if known.is_empty() {
         return Ok(Vec::new());
     }
-    let mut tx = app.db.system().await?;
-    let rows =
-        store::credentials::list_of_users(&mut tx, known.iter().map(|(user_key, _)| &**user_key))
-            .await?;
-    drop(tx);
+    let users: Vec<_> = known.iter().map(|(user_key, _)| user_key.clone()).collect();
+    let rows = app.db.look(move |tx| {
+        Box::pin(async move {
+            store::credentials::list_of_users(tx, users.iter().map(|user_key| &**user_key)).await
+        })
+    });
+    let rows = rows.await?;
     let mut now: HashMap<UserOfAgent, Vec<CredentialMeta>> = HashMap::new();
     for (user_key, credential) in rows {
         now.entry(user_key).or_default().push(credential);
@@ -619,9 +621,10 @@ async fn close_outdated(app: &App, mut connected: Vec<CredentialRef>) -> Result<
         return Ok(());
     }
     let ids: Vec<_> = ids.into_iter().collect();
-    let mut tx = app.db.system().await?;
-    let rows = store::credentials::list_active(&mut tx, &ids).await?;
-    drop(tx);
+    let rows = app
+        .db
+        .look(move |tx| Box::pin(async move { store::credentials::list_active(tx, &ids).await }));
+    let rows = rows.await?;
     let in_force: HashSet<(TenantId, CredentialId, u64)> = rows.into_iter().collect();
     for credential in connected {
         if !in_force.contains(&(credential.tenant, credential.id, credential.generation)) {

@@ -288,8 +288,11 @@ async fn find_configured(app: &App, tx: &mut Tx) -> Result<()> {
 
 /// Looks for changed registries among those in memory: one query for all tenants, and one for the tenants with settings.
 pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    find_configured(app, &mut tx).await?;
+    let found = app
+        .db
+        .look(|tx| Box::pin(store::server_settings::list_tenants(tx)));
+    let found = found.await?;
+    app.registry.configured().extend(found);
     let known: Vec<(TenantId, Arc<RegistrySnapshot>)> = app
         .registry
         .snapshots
@@ -300,8 +303,10 @@ pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
         return Ok(());
     }
     let tenants: Vec<_> = known.iter().map(|(tenant, _)| *tenant).collect();
-    let stamps = store::registry::list_stamps(&mut tx, &tenants).await?;
-    drop(tx);
+    let stamps = app
+        .db
+        .look(move |tx| Box::pin(async move { store::registry::list_stamps(tx, &tenants).await }));
+    let stamps = stamps.await?;
     for (tenant, snapshot) in known {
         if stamps.get(&tenant).map_or("", String::as_str) != snapshot.stamp {
             forget(app, tenant).await;

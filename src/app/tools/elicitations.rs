@@ -167,9 +167,10 @@ async fn append(
 
 /// Ends the questions whose time is over and tells their users.
 pub async fn expire_overdue(app: &Arc<App>) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    let tenants = store::elicitations::list_tenants_with_overdue(&mut tx).await?;
-    drop(tx);
+    let tenants = app
+        .db
+        .look(|tx| Box::pin(store::elicitations::list_tenants_with_overdue(tx)));
+    let tenants = tenants.await?;
     for tenant in tenants {
         let mut tx = app.db.tenant(tenant).await?;
         let mut events = Vec::new();

@@ -10,7 +10,7 @@ use tracing::{Instrument as _, field::Empty};
 
 use crate::app::{
     App,
-    platform::polls::POLL,
+    platform::polls::{POLL, ticks},
     tools::approvals::{self, execution},
 };
 use domain::{
@@ -31,8 +31,7 @@ pub async fn receive_due(
     mut inbox: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
 ) {
     let slots = Arc::new(Semaphore::new(MAX_PARALLEL_EXECUTIONS));
-    let mut poll = tokio::time::interval(POLL);
-    poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut poll = ticks(&app, POLL);
     loop {
         tokio::select! {
             Some((tenant, id, slot)) = receive_with_slot(&mut inbox, &slots) => {
@@ -61,9 +60,10 @@ async fn receive_with_slot(
 
 /// Takes the next step of each request for which one is due: its state and the time say which step.
 async fn sweep(app: &Arc<App>, slots: &Arc<Semaphore>) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    let due = store::approvals::list_due(&mut tx, BATCH).await?;
-    drop(tx);
+    let due = app
+        .db
+        .look(|tx| Box::pin(store::approvals::list_due(tx, BATCH)));
+    let due = due.await?;
     for (tenant, id, state) in due {
         let done = match state {
             State::Pending => match execution::withdraw(app, tenant, id).await {
@@ -151,9 +151,10 @@ pub(crate) async fn poll_changes(
     if watched.is_empty() {
         return Ok(());
     }
-    let mut tx = app.db.system().await?;
-    let now = store::approvals::list_last_changes(&mut tx, &watched).await?;
-    drop(tx);
+    let now = app.db.look(move |tx| {
+        Box::pin(async move { store::approvals::list_last_changes(tx, &watched).await })
+    });
+    let now = now.await?;
     for (tenant, now) in now {
         if known.insert(tenant, now) != Some(now) {
             app.live.notify_approval_listeners(tenant);

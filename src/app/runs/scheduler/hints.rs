@@ -119,13 +119,11 @@ pub(crate) async fn poll_changes(
         known.clear();
         return Ok(());
     }
-    let mut tx = app.db.system().await?;
-    let last: HashMap<_, _> =
-        store::conversations::list_last_events(&mut tx, &listened_conversations)
-            .await?
-            .into_iter()
-            .collect();
-    drop(tx);
+    let asked = listened_conversations.clone();
+    let last = app.db.look(move |tx| {
+        Box::pin(async move { store::conversations::list_last_events(tx, &asked).await })
+    });
+    let last: HashMap<_, _> = last.await?.into_iter().collect();
     for (tenant, id) in &listened_conversations {
         // A conversation that was deleted has changed, too. A conversation that is not in `known` may have got events
         // between the listener's first read and this poll.

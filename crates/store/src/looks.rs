@@ -1,0 +1,96 @@
+//! Looks: what the program itself asks the database again and again, to see whether there is work or news. Looks that
+//! are taken at the same time share one transaction, so that an idle replica costs the database little.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::{Db, Tx};
+use domain::error::{Error, Result};
+
+/// How long the first look waits for others.
+const TOGETHER: Duration = Duration::from_millis(10);
+
+/// Asks its question, unless there is no transaction. Returns whether the transaction is still good for the next one.
+type Look = Box<dyn for<'a> FnOnce(Result<&'a mut Tx>) -> BoxFuture<'a, bool> + Send>;
+
+/// The looks that wait for the next transaction.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<Vec<Look>>);
+
+impl Waiting {
+    /// Adds a look. Returns whether it is the first.
+    fn push(&self, look: Look) -> bool {
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.push(look);
+        looks.len() == 1
+    }
+
+    fn take(&self) -> Vec<Look> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Db {
+    /// Reads something in a transaction of the program itself, shared with the other looks of the same moment. What is
+    /// read must not depend on other looks, and nothing is written. A failed look fails no other.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        question: impl for<'a> FnOnce(&'a mut Tx) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let look: Look = Box::new(move |tx| {
+            Box::pin(async move {
+                let found = match tx {
+                    Ok(tx) => question(tx).await,
+                    Err(error) => Err(error),
+                };
+                let is_good = found.is_ok();
+                // Who asked may have gone.
+                let _ = answer.send(found);
+                is_good
+            })
+        });
+        if self.looks.push(look) {
+            let db = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(TOGETHER).await;
+                db.take_looks().await;
+            });
+        }
+        let lost = |_| Error::Internal(anyhow::anyhow!("a look of the database ended early"));
+        answered.await.map_err(lost)?
+    }
+
+    async fn take_looks(&self) {
+        let (mut looks, mut open) = (self.looks.take().into_iter(), None);
+        while let Some(look) = looks.next() {
+            let begun = match open.take() {
+                Some(tx) => Ok(tx),
+                None => self.system().await,
+            };
+            match begun {
+                Ok(mut tx) => open = look(Ok(&mut tx)).await.then_some(tx),
+                Err(error) => {
+                    // The others would wait for the same database, one after the other.
+                    let reason = error.to_string();
+                    look(Err(error)).await;
+                    for look in looks {
+                        look(Err(Error::Unavailable(reason.clone()))).await;
+                    }
+                    return;
+                }
+            }
+        }
+        if let Some(tx) = open
+            && let Err(error) = tx.commit().await
+        {
+            // Nothing was written.
+            tracing::debug!(%error, "a transaction of looks was not ended");
+        }
+    }
+}
