@@ -22,7 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     accounts::usage,
-    chat::{agent_loop, flows},
+    chat::{agent_loop, flows, words},
     platform::{
         audit, health, keys,
         polls::{POLL, STATISTICS_INTERVAL, every},
@@ -301,6 +301,7 @@ impl App {
     fn start_settling(self: &Arc<Self>) {
         let (app, tasks) = (|| self.clone(), &self.tasks);
         tasks.spawn(every(app(), usage::PERIOD, "add up usage", usage::fold));
+        tasks.spawn(every(app(), words::PERIOD, "index words", words::index));
         tasks.spawn(every(
             app(),
             ending::PERIOD,

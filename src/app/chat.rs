@@ -20,3 +20,4 @@ mod skill_forms; // asks for what the words of a skill do not say
 mod titles; // titles of conversations
 mod tool_search; // the tools that a model is offered, and the tool that searches them
 pub mod transcript; // questions that come with their whole conversation, as OpenAI clients send them
+pub mod words; // the index of what was said, for the search

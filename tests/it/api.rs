@@ -6,13 +6,14 @@ mod codes; // the codes of errors
 mod document; // what the OpenAPI document promises
 mod edge; // headers, limits, stopping
 mod events; // SSE
-mod history; // messages from the end, search, titles
+mod history; // messages from the end, titles
 mod host; // a request that does not name its host once
 mod input; // everything malformed
 mod keeping; // export, feedback, tickets, runs, who may do what
 mod lists; // pages
 mod once; // requests that are sent again
 mod rules; // what is true of every route
+mod search; // conversations by the words in them
 mod walk; // bad input to every route
 
 use std::collections::BTreeSet;

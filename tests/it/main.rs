@@ -37,6 +37,7 @@ mod oauth; // users who sign in at servers
 mod openai; // an unchanged OpenAI client
 mod packs; // good and broken packs
 mod personal; // every user's own token
+mod plans; // what is read by which index
 mod policy; // who may call what
 mod pooler; // replicas behind a pooler
 mod private_postgres; // our own Postgres

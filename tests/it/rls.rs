@@ -66,6 +66,15 @@ const ROWS: &[(&str, &str)] = &[
         "insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
          values ($1, $1, $1, 1, 1, 'user', jsonb_build_array($2), true)",
     ),
+    // The message has noted itself there.
+    (
+        "unindexed_messages",
+        "insert into unindexed_messages (tenant_id, user_id, id, seq) values ($1, $2, $1, 1) on conflict do nothing",
+    ),
+    (
+        "conversation_words",
+        "insert into conversation_words (tenant_id, id, first_seq, last_seq, words) values ($1, $1, 1, 1, array_to_tsvector(array[$2]))",
+    ),
     (
         "events",
         "insert into events (tenant_id, id, conversation_id, seq, kind, run_error) values ($1, $1, $1, 1, 'run', $2)",
@@ -256,6 +265,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("sign_outs", "tenant_id user_id changed_at"),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
+    ("unindexed_messages", "tenant_id"),
     ("usage_additions", "tenant_id"),
     ("user_sources", "*"),
     ("users", "tenant_id user_id changed_at"),

@@ -2,6 +2,7 @@
 
 pub mod keyed;
 pub mod listing;
+pub mod search;
 
 use super::Tx;
 use domain::{

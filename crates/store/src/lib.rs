@@ -61,6 +61,7 @@ pub mod user_sources;
 pub mod users;
 pub mod vault;
 pub mod webhooks;
+pub mod words;
 
 use std::{
     panic::Location,

@@ -96,6 +96,13 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     .execute(tx.conn())
     .await?;
     sqlx::query!(
+        "delete from unindexed_messages where tenant_id = $1 and user_id = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
         "update approval_votes set session = null where tenant_id = $1 and approver = $2",
         tenant,
         user.as_str(),

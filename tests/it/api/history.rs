@@ -1,4 +1,4 @@
-//! What a user finds again: messages from the end, conversations by words, titles, the archive.
+//! What a user finds again: messages from the end, titles, the archive.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{
     client::{Answer, Client},
     has::Has,
-    model::{last_user, said, text},
+    model::{said, text},
     world::World,
 };
 
@@ -102,52 +102,6 @@ async fn a_conversation_is_renamed_archived_and_pinned() {
     change(&ann, &first, json!({ "tags": [] }))
         .await
         .expect(400);
-}
-
-#[tokio::test]
-async fn conversations_are_found_by_the_words_in_them() {
-    let world = World::shared().await;
-    world
-        .model
-        .on(|request| Some(text(format!("You said {}", last_user(request)))));
-    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
-    let (cats, dogs, named) = (
-        ann.open("bank").await,
-        ann.open("bank").await,
-        ann.open("bank").await,
-    );
-    ann.say_and_wait(&cats, "Größere Katzen schlafen lange")
-        .await;
-    ann.say_and_wait(&dogs, "Dogs are awake").await;
-    change(&ann, &named, json!({ "title": "Cats and dogs" }))
-        .await
-        .expect(200);
-    let strange = bob.open("bank").await;
-    bob.say_and_wait(&strange, "Katzen of another user").await;
-
-    let found = async |words: &str| {
-        let path = format!("/v1/conversations?search={words}");
-        listed(&ann, &path, "id").await
-    };
-    assert_eq!(found("katz").await, std::slice::from_ref(&cats));
-    assert_eq!(
-        found("gr%C3%B6%C3%9Fere+schla").await,
-        std::slice::from_ref(&cats)
-    );
-    assert_eq!(found("dogs").await, [named.clone(), dogs.clone()]);
-    assert_eq!(found("dogs+-awake").await, [named]);
-    assert!(found("help").await.is_empty());
-    for odd in ["%27%3A%2A", "%26%7C%21", "%22", "zz%5C"] {
-        assert!(found(odd).await.is_empty(), "{odd}");
-    }
-    let page = ann
-        .get("/v1/conversations?search=schlafen")
-        .await
-        .expect(200);
-    let place = &page["items"][0]["found"];
-    assert_eq!(place["seq"], 3, "{page}");
-    assert_eq!(place["text"], "You said Größere Katzen schlafen lange");
-    ann.get("/v1/conversations?search=+").await.expect(400);
 }
 
 /// What the request for a title begins with.

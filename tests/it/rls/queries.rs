@@ -96,6 +96,10 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds sessions that ended, and claims that changed, a moment ago",
     ),
     (
+        r#"select distinct tenant_id as "id: TenantId" from unindexed_messages"#,
+        "finds what is to be indexed for the search",
+    ),
+    (
         r#"select distinct tenant_id as "id: TenantId" from usage_additions"#,
         "finds what is to be added up",
     ),

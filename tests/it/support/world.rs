@@ -446,7 +446,7 @@ impl World {
     }
 
     /// Does something where the process does its own work: a connection to the database belongs to the runtime that opened it.
-    async fn in_process<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    pub async fn in_process<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         work: impl FnOnce(Arc<App>, Db) -> F,
     ) -> T {

@@ -10,7 +10,7 @@ use domain::{
     principal::Principal,
     run::{Conversation, ConversationChange},
 };
-use store::conversations::listing::{ListFilter, SearchHit};
+use store::conversations::{listing::ListFilter, search::SearchHit};
 
 /// The most characters of an excerpt.
 const EXCERPT: usize = 160;
@@ -81,7 +81,7 @@ pub async fn list(
         let rows = store::conversations::listing::list(&mut tx, user, filter).await?;
         return Ok(rows.into_iter().map(|row| to_item(row, None)).collect());
     };
-    let rows = store::conversations::listing::search(&mut tx, user, filter, words).await?;
+    let rows = store::conversations::search::search(&mut tx, user, filter, words).await?;
     let to_found = |hit: SearchHit| FoundMessage {
         seq: hit.seq,
         text: excerpt(&text_of(&hit.parts), words),
