@@ -19,3 +19,53 @@ begin
 end
 $$;
 
+-- Lines of the trail that did not end well are few, and looked for among many that did.
+create index audit_by_outcome on audit (tenant_id, outcome, id) where outcome not in ('succeeded', 'outcome_unknown');
+create index audit_outcomes_by_outcome on audit_outcomes (tenant_id, outcome, id) where outcome <> 'succeeded';
+-- By a tool, whatever its server.
+create index audit_by_tool_name on audit (tenant_id, tool, id) where tool is not null;
+
+-- Requests for consent that ended otherwise than most, and who has voted.
+create index approvals_by_state on approvals (tenant_id, state, id)
+  where state not in ('pending', 'approved', 'executing', 'succeeded');
+create index approval_votes_by_approver on approval_votes (tenant_id, approver);
+
+-- Calls are added up by day, like runs, so that nobody counts the trail for them; what retention deletes of the trail
+-- stays counted. By a trigger, so that the calls of the release before this one count, too.
+alter table usage add column tool_calls bigint not null default 0;
+alter table usage_additions add column tool_calls bigint not null default 0;
+create function count_calls() returns trigger language plpgsql as $$
+begin
+  insert into usage_additions (tenant_id, id, day, user_id, agent, tool_calls)
+  select tenant_id, gen_random_uuid(), (at at time zone 'utc')::date, actor, agent, count(*)
+  from lines where action = 'tool.call' and agent is not null
+  group by tenant_id, (at at time zone 'utc')::date, actor, agent;
+  return null;
+end
+$$;
+create trigger count_calls after insert on audit referencing new table as lines
+  for each statement execute function count_calls();
+-- No line is added between the trigger and this count: the trigger's lock lasts as long.
+do $$
+declare
+  worker text := current_user;
+  all_tenants uuid[];
+  tenant uuid;
+begin
+  perform set_config('role', 'chatelaine_system', true);
+  select coalesce(array_agg(id), '{}') into all_tenants from tenants;
+  perform set_config('role', 'chatelaine_tenant', true);
+  foreach tenant in array all_tenants loop
+    perform set_config('app.tenant_id', tenant::text, true);
+    insert into usage_additions (tenant_id, id, day, user_id, agent, tool_calls)
+    select tenant_id, gen_random_uuid(), (at at time zone 'utc')::date, actor, agent, count(*)
+    from audit where tenant_id = tenant and action = 'tool.call' and agent is not null
+    group by tenant_id, (at at time zone 'utc')::date, actor, agent;
+  end loop;
+  perform set_config('role', worker, true);
+end
+$$;
+
+-- From when on nothing counts that a sum has let through so far; the purge then deletes it. Null: the release before
+-- this one looked at it, and no limit counts for longer than 366 days.
+alter table limit_sums add column over_at timestamptz;

@@ -97,3 +97,99 @@ async fn the_search_reads_the_index_of_words() {
     }
 }
 
+#[tokio::test]
+async fn lines_of_the_trail_with_a_rare_outcome_or_tool_are_read_by_an_index() {
+    let test = TestDb::new().await;
+    let tenant = test.tenant("ours").await;
+    let mut db = test.as_tenant(tenant).await;
+    let fill = format!(
+        "insert into audit (tenant_id, id, at, actor, action, agent, server, tool, outcome)
+         select '{tenant}', gen_random_uuid(), now(), 'user' || n % 50, 'tool.call', 'bank', 'bank', 'tool' || n % 500,
+                case when n % 2000 = 1 then 'failed' when n % 3 = 0 then 'succeeded' else 'outcome_unknown' end
+         from generate_series(1, 20000) n;
+         insert into audit_outcomes (tenant_id, id, outcome)
+         select tenant_id, id, case when random() < 0.002 then 'failed' else 'succeeded' end
+         from audit where outcome = 'outcome_unknown'"
+    );
+    execute(&mut db, fill).await;
+    execute(&mut test.as_owner().await, "analyze audit, audit_outcomes").await;
+    let arguments = |tool: &str, outcome: &str| {
+        format!(
+            "'{tenant}', '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff',
+             null, null, null, null, null, null, {tool}, null, {outcome}, null, 50"
+        )
+    };
+    let found = plan(
+        &mut db,
+        ") ended\n             join audit a",
+        &arguments("null", "'failed'"),
+    )
+    .await;
+    for index in ["audit_by_outcome", "audit_outcomes_by_outcome"] {
+        assert!(found.contains(index), "{found}");
+    }
+    assert!(!found.contains("Seq Scan"), "{found}");
+    let found = plan(&mut db, "as outcome) ended", &arguments("'tool7'", "null")).await;
+    assert!(found.contains("audit_by_tool_name"), "{found}");
+    assert!(!found.contains("Seq Scan"), "{found}");
+}
+
+#[tokio::test]
+async fn requests_in_a_rare_state_are_read_by_an_index() {
+    let test = TestDb::new().await;
+    let tenant = test.tenant("ours").await;
+    let key = "insert into keks (id, check_value, state) values ('k1', decode(repeat('00', 16), 'hex'), 'sealing')";
+    execute(&mut test.as_system().await, key).await;
+    let mut db = test.as_tenant(tenant).await;
+    let fill = format!(
+        "insert into tenant_keys (tenant_id, id, version, kek_id, wrapped, state)
+         values ('{tenant}', '{tenant}', 1, 'k1', '\\x00', 'sealing');
+         insert into approvals (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256, sealed,
+                                credential, requester, principal, call_id, follow_up, approvers, min_approvals,
+                                self_approval, expires_at)
+         select '{tenant}', gen_random_uuid(), lpad(n::text, 5, '0'), case when n % 1000 = 1 then 'failed' else 'succeeded' end,
+                'agent' || n % 3, 'bank', 'send_money', '{{}}', sha256('x'), sha256(n::text::bytea), '\\x01000100000001', '/0',
+                'user' || n % 50, '{{}}', 'call', true, '{{cfo}}', 1, true, now()
+         from generate_series(1, 10000) n"
+    );
+    execute(&mut db, fill).await;
+    execute(&mut test.as_owner().await, "analyze approvals").await;
+    let part = "agent = any($1) and ($3::text is null or state = $3)";
+    let arguments = format!(
+        "'{{agent0,agent1,agent2}}', '{{cfo,cfo,cfo}}', 'failed', null, 50, false, 'me', '{tenant}', null, null, false,
+         false, false"
+    );
+    let found = plan(&mut db, part, &arguments).await;
+    assert!(found.contains("approvals_by_state"), "{found}");
+    assert!(!found.contains("Seq Scan on approvals"), "{found}");
+}
+
+#[tokio::test]
+async fn calls_are_added_up_with_their_lines_and_not_counted_from_the_trail() {
+    let test = TestDb::new().await;
+    let tenant = test.tenant("ours").await;
+    let mut db = test.as_tenant(tenant).await;
+    let fill = format!(
+        "insert into audit (tenant_id, id, at, actor, action, agent, outcome)
+         select '{tenant}', gen_random_uuid(), '2026-01-0' || n % 2 + 1, 'ann', 'tool.call', 'bank', 'failed'
+         from generate_series(1, 5) n;
+         insert into audit (tenant_id, id, at, actor, action, outcome)
+         select '{tenant}', gen_random_uuid(), now(), 'ann', 'session.ended', 'succeeded'"
+    );
+    execute(&mut db, fill).await;
+    let added: Vec<(String, i64)> = sqlx::query_as(
+        "select day::text, tool_calls from usage_additions where user_id = 'ann' and agent = 'bank' order by 1",
+    )
+    .fetch_all(&mut db)
+    .await
+    .unwrap();
+    assert_eq!(
+        added,
+        [("2026-01-01".to_owned(), 2), ("2026-01-02".to_owned(), 3)]
+    );
+    let mut tx = test.db.tenant(tenant).await.unwrap();
+    store::usage::fold(&mut tx, 100).await.unwrap();
+    let lines = store::usage::list(&mut tx, None, None, 10).await.unwrap();
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0].tool_calls, 5);
+}

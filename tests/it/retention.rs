@@ -504,3 +504,28 @@ async fn an_attachment_that_no_message_names_goes_after_an_hour() {
     kept.sort();
     assert_eq!(kept, ["named.txt", "new.txt"], "{new}");
 }
+
+#[tokio::test]
+async fn sums_of_limits_that_are_over_are_deleted() {
+    let world = world(|_| {}).await;
+    let mut acme = world.db.as_tenant(world.tenant.id).await;
+    for (sum, looked_at, over_at) in [
+        ("over", "2 hours", "now() - interval '1 hour'"),
+        ("counts", "2 hours", "now() + interval '1 hour'"),
+        ("counts, of the release before", "365 days", "null"),
+        ("over, of the release before", "367 days", "null"),
+    ] {
+        let sql = format!(
+            "with sum as (
+               insert into limit_sums (tenant_id, id, looked_at, over_at)
+               values ($1, sha256(convert_to($2, 'utf8')), now() - interval '{looked_at}', {over_at}) returning *)
+             insert into limit_uses (tenant_id, id, sum_id, at, amount)
+             select tenant_id, gen_random_uuid(), id, looked_at, 1 from sum"
+        );
+        let added = sqlx::query(AssertSqlSafe(sql)).bind(world.tenant.id.0);
+        added.bind(sum).execute(&mut acme).await.unwrap();
+    }
+    purge(&world, &[]).await;
+    assert_eq!(count(&world.db, world.tenant.id, "limit_sums").await, 2);
+    assert_eq!(count(&world.db, world.tenant.id, "limit_uses").await, 2);
+}

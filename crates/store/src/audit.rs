@@ -189,47 +189,68 @@ pub async fn list(
         .await?;
     let (first, last) = filter.ids();
     let last = before.map_or(last, |before| before.0.min(last));
-    let lines = sqlx::query_as!(
-        Line,
-        r#"
-        select a.id as "id: _", at, actor, action, agent, run_id as "run_id: _", server, tool, encode(args_sha256, 'hex') as args_sha256,
-               coalesce(o.outcome, a.outcome) as "outcome!", detail
-        from audit a
-        left join audit_outcomes o on o.tenant_id = $1 and o.id = a.id
-        where a.tenant_id = $1 and a.id >= $2 and a.id < $3
-          and ($4::timestamptz is null or at >= $4) and ($5::timestamptz is null or at < $5)
-          and ($6::text is null or actor = $6)
-          and ($7::text is null or action = $7) and ($8::text is null or starts_with(action, $8))
-          -- what lets the index of all that is not a call serve
-          and ($8::text is null or $8 = 'tool.' or action <> 'tool.call')
-          and ($9::text is null or server = $9) and ($10::text is null or tool = $10)
-          and ($11::uuid is null or run_id = $11) and ($12::text is null or coalesce(o.outcome, a.outcome) = $12)
-          and ($13::bytea is null or args_sha256 = $13)
-        order by a.id desc
-        limit $14
-        "#,
-        tenant.0,
-        first,
-        last,
-        filter.since,
-        filter.until,
-        filter.actor,
-        filter
-            .action
-            .as_deref()
-            .filter(|action| !action.ends_with('.')),
-        filter
-            .action
-            .as_deref()
-            .filter(|action| action.ends_with('.')),
-        filter.server,
-        filter.tool,
-        filter.run.map(|run| run.0),
-        filter.outcome,
-        filter.args_sha256,
-        limit,
-    );
-    Ok(lines.fetch_all(tx.conn()).await?)
+    let (prefix, action) = match filter.action.as_deref() {
+        Some(action) if action.ends_with('.') => (Some(action), None),
+        action => (None, action),
+    };
+    // Which lines to look at, and how each ended.
+    macro_rules! list {
+        ($from:literal) => {
+            sqlx::query_as!(
+                Line,
+                r#"select a.id as "id: _", a.at, a.actor, a.action, a.agent, a.run_id as "run_id: _", a.server, a.tool,
+                      encode(a.args_sha256, 'hex') as args_sha256, ended.outcome as "outcome!", a.detail "#
+                + $from
+                + r#" where a.tenant_id = $1 and a.id >= $2 and a.id < $3
+                 and ($4::timestamptz is null or at >= $4) and ($5::timestamptz is null or at < $5)
+                 and ($6::text is null or actor = $6)
+                 and ($7::text is null or action = $7) and ($8::text is null or starts_with(action, $8))
+                 -- what lets the index of all that is not a call serve
+                 and ($8::text is null or $8 = 'tool.' or action <> 'tool.call')
+                 and ($9::text is null or server = $9) and ($10::text is null or tool = $10)
+                 and ($11::uuid is null or run_id = $11) and ($12::text is null or ended.outcome = $12)
+                 and ($13::bytea is null or args_sha256 = $13)
+               order by a.id desc
+               limit $14"#,
+                tenant.0,
+                first,
+                last,
+                filter.since,
+                filter.until,
+                filter.actor,
+                action,
+                prefix,
+                filter.server,
+                filter.tool,
+                filter.run.map(|run| run.0),
+                filter.outcome,
+                filter.args_sha256,
+                limit,
+            )
+            .fetch_all(tx.conn())
+            .await?
+        };
+    }
+    Ok(match filter.outcome.as_deref() {
+        None | Some("succeeded") => list!(
+            "from audit a
+             left join audit_outcomes o on o.tenant_id = $1 and o.id = a.id
+             cross join lateral (select coalesce(o.outcome, a.outcome) as outcome) ended"
+        ),
+        // Rare outcomes have indexes, one for the lines that say themselves how they ended and one for those that
+        // were written before.
+        Some(_) => list!(
+            "from (
+               select o.id, o.outcome from audit_outcomes o
+               where o.tenant_id = $1 and o.outcome = $12 and o.id >= $2 and o.id < $3
+               union all
+               select l.id, l.outcome from audit l
+               where l.tenant_id = $1 and l.outcome = $12 and l.id >= $2 and l.id < $3
+                 and not exists (select 1 from audit_outcomes o where o.tenant_id = $1 and o.id = l.id)
+             ) ended
+             join audit a on a.tenant_id = $1 and a.id = ended.id"
+        ),
+    })
 }
 
 /// The newest lines of the operator's trail since a time. Needs the system role.
@@ -238,16 +259,22 @@ pub async fn list_of_operator(
     since: Option<OffsetDateTime>,
     limit: i64,
 ) -> Result<Vec<OperatorLine>> {
+    let times = Filter {
+        since,
+        ..Filter::default()
+    };
+    let (first, _) = times.ids();
     let lines = sqlx::query_as!(
         OperatorLine,
         r#"
         select id as "id: _", at, actor, action, detail from operator_audit
-        where $1::timestamptz is null or at >= $1
+        where id >= $3 and ($1::timestamptz is null or at >= $1)
         order by id desc
         limit $2
         "#,
         since,
         limit,
+        first,
     );
     Ok(lines.fetch_all(tx.conn()).await?)
 }

@@ -1,7 +1,7 @@
 //! What limits over time have let through. Whoever looks at a sum holds its lock to the end of the transaction, so of
 //! two calls at two replicas the second sees what the first has taken.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use uuid::Uuid;
 
@@ -22,15 +22,18 @@ pub struct Usage {
 
 /// Locks the sums of a call, in one order.
 pub async fn lock(tx: &mut Tx, usages: &[Usage]) -> Result<()> {
-    let mut keys: Vec<_> = usages.iter().flat_map(|usage| &usage.keys).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    for key in keys {
+    let times = usages
+        .iter()
+        .flat_map(|usage| usage.keys.iter().map(|key| (key, usage.over)));
+    // What the last limit of a key says of its time holds for all: the key is made of it.
+    for (key, over) in times.collect::<BTreeMap<_, _>>() {
         sqlx::query!(
-            "insert into limit_sums (tenant_id, id, looked_at) values ($1, $2, statement_timestamp())
-             on conflict (tenant_id, id) do update set looked_at = excluded.looked_at",
+            "insert into limit_sums (tenant_id, id, looked_at, over_at)
+             values ($1, $2, statement_timestamp(), statement_timestamp() + make_interval(secs => $3))
+             on conflict (tenant_id, id) do update set looked_at = excluded.looked_at, over_at = excluded.over_at",
             tx.tenant()?.0,
             &key[..],
+            over.as_secs_f64(),
         )
         .execute(tx.conn())
         .await?;

@@ -227,6 +227,21 @@ pub async fn purge_request_keys(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u
     Ok(deleted.execute(tx.conn()).await?.rows_affected())
 }
 
+/// Deletes a batch of sums of limits that count nothing any more. Returns how many. A call that looks at one meanwhile
+/// waits, and begins it anew.
+pub async fn purge_limit_sums(tx: &mut Tx) -> Result<u64> {
+    let deleted = sqlx::query!(
+        "delete from limit_sums
+         where tenant_id = $1 and id in (
+           select id from limit_sums
+           where tenant_id = $1 and coalesce(over_at, looked_at + interval '366 days') < statement_timestamp()
+           limit $2 for update skip locked)",
+        tx.tenant()?.0,
+        ROWS,
+    );
+    Ok(deleted.execute(tx.conn()).await?.rows_affected())
+}
+
 /// Deletes a batch of attachments from before `cutoff` that no message names. Returns how many.
 pub async fn purge_unnamed_attachments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u64> {
     let deleted = sqlx::query!(

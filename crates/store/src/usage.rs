@@ -1,6 +1,6 @@
 //! Rows of usage, by day (UTC), user and agent. A run only adds rows to `usage_additions`, so that two runs never
 //! wait for each other. A little later these rows are added up into `usage`. Deleting a conversation does not reduce
-//! the usage. Tool calls are counted from the lines of the audit trail.
+//! the usage. The calls of tools are added by the lines of the audit trail, and stay when those are deleted.
 
 use time::Date;
 
@@ -147,11 +147,12 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
         r#"with taken as (
              delete from usage_additions where tenant_id = $1 and id in (
                select id from usage_additions where tenant_id = $1 limit $2 for update skip locked)
-             returning day, user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, bytes
+             returning day, user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, bytes, tool_calls
            )
            select day as "day!", user_id as "user_id!", agent as "agent!", sum(runs)::bigint as "runs!",
                   sum(input_tokens)::bigint as "input!", sum(output_tokens)::bigint as "output!",
-                  sum(cached_input_tokens)::bigint as "cached!", sum(bytes)::bigint as "bytes!"
+                  sum(cached_input_tokens)::bigint as "cached!", sum(bytes)::bigint as "bytes!",
+                  sum(tool_calls)::bigint as "calls!"
            from taken group by day, user_id, agent order by day, user_id, agent"#,
         tenant,
         limit,
@@ -160,16 +161,16 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
     .await?;
     sqlx::query!(
         "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens, bytes,
-                            cached_input_tokens)
-         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output, bytes, cached
+                            cached_input_tokens, tool_calls)
+         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output, bytes, cached, calls
          from unnest($2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-                     $9::bigint[])
-           as sums (day, user_id, agent, runs, input, output, bytes, cached)
+                     $9::bigint[], $10::bigint[])
+           as sums (day, user_id, agent, runs, input, output, bytes, cached, calls)
          on conflict (tenant_id, day, user_id, agent) do update
          set runs = usage.runs + excluded.runs, input_tokens = usage.input_tokens + excluded.input_tokens,
              output_tokens = usage.output_tokens + excluded.output_tokens,
              cached_input_tokens = usage.cached_input_tokens + excluded.cached_input_tokens,
-             bytes = usage.bytes + excluded.bytes",
+             bytes = usage.bytes + excluded.bytes, tool_calls = usage.tool_calls + excluded.tool_calls",
         tenant,
         &column(&sums, |sum| sum.day),
         &column(&sums, |sum| sum.user_id.clone()),
@@ -179,6 +180,7 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
         &column(&sums, |sum| sum.output),
         &column(&sums, |sum| sum.bytes),
         &column(&sums, |sum| sum.cached),
+        &column(&sums, |sum| sum.calls),
     )
     .execute(tx.conn())
     .await?;
@@ -199,20 +201,12 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Line,
         r#"with used as (
-             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, 0::bigint as tool_calls
-             from usage
+             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, tool_calls from usage
              where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
              union all
-             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, 0
+             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, tool_calls
              from usage_additions
              where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
-             union all
-             select actor, agent, 0, 0, 0, 0, count(*)
-             from audit
-             where tenant_id = $4 and action = 'tool.call' and agent is not null
-               and ($1::date is null or at >= $1::date::timestamp at time zone 'utc')
-               and ($2::date is null or at < $2::date::timestamp at time zone 'utc')
-             group by actor, agent
            )
            select user_id as "user!", agent as "agent!", sum(runs)::bigint as "runs!",
                   sum(tool_calls)::bigint as "tool_calls!", sum(input_tokens)::bigint as "input_tokens!",
@@ -242,18 +236,11 @@ pub async fn list_by_day(
     let rows = sqlx::query_as!(
         DayLine,
         r#"with used as (
-             select day, runs, input_tokens, output_tokens, cached_input_tokens, 0::bigint as tool_calls
+             select day, runs, input_tokens, output_tokens, cached_input_tokens, tool_calls
              from usage where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
              union all
-             select day, runs, input_tokens, output_tokens, cached_input_tokens, 0
+             select day, runs, input_tokens, output_tokens, cached_input_tokens, tool_calls
              from usage_additions where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
-             union all
-             select (at at time zone 'utc')::date, 0, 0, 0, 0, count(*)
-             from audit
-             where tenant_id = $3 and action = 'tool.call' and agent is not null
-               and ($4::text is null or actor = $4)
-               and at >= $1::date::timestamp at time zone 'utc' and at < $2::date::timestamp at time zone 'utc'
-             group by 1
              union all
              select day::date, 0, 0, 0, 0, 0 from generate_series($1::date, $2::date - 1, interval '1 day') day
            )

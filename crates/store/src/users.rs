@@ -132,7 +132,7 @@ async fn list_by_ids(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
         Row,
         r#"select u.id as "id!", talk.conversations as "conversations!", own.credentials as "credentials!: Json<Vec<UserCredential>>",
                   asked.open as "open_approvals!", used.runs as "runs_today!", used.tokens as "tokens_today!",
-                  called.tool_calls as "tool_calls_today!",
+                  used.calls as "tool_calls_today!",
                   greatest(talk.last, own.last, asked.last, used.last, did.last, known.last) as last_seen,
                   b.blocked_at as "blocked_at?", b.blocked_by as "blocked_by?"
            from unnest($1::text[]) with ordinality u (id, place)
@@ -151,15 +151,14 @@ async fn list_by_ids(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
            lateral (select coalesce(sum(runs) filter (where day = (now() at time zone 'utc')::date), 0)::bigint as runs,
                            coalesce(sum(input_tokens + output_tokens)
                                     filter (where day = (now() at time zone 'utc')::date), 0)::bigint as tokens,
+                           coalesce(sum(tool_calls) filter (where day = (now() at time zone 'utc')::date), 0)::bigint
+                             as calls,
                            max(day)::timestamp at time zone 'utc' as last
-                    from (select day, runs, input_tokens, output_tokens
+                    from (select day, runs, input_tokens, output_tokens, tool_calls
                           from usage where tenant_id = $2 and user_id = u.id
                           union all
-                          select day, runs, input_tokens, output_tokens
+                          select day, runs, input_tokens, output_tokens, tool_calls
                           from usage_additions where tenant_id = $2 and user_id = u.id) counted) used,
-           lateral (select count(*) as tool_calls from audit
-                    where tenant_id = $2 and actor = u.id and action = 'tool.call'
-                      and at >= ((now() at time zone 'utc')::date)::timestamp at time zone 'utc') called,
            lateral (select max(at) as last from (
              select at from audit where tenant_id = $2 and actor = u.id order by id desc limit 1) a) did,
            lateral (select max(claims_at) as last from users where tenant_id = $2 and user_id = u.id) known

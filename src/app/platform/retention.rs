@@ -134,6 +134,7 @@ async fn purge_all(
         for (what, purge) in [
             ("old request keys", Leftover::RequestKeys),
             ("attachments that no message names", Leftover::Attachments),
+            ("sums of limits that are over", Leftover::LimitSums),
         ] {
             match purge_leftovers(lease, &tenant, purge).await {
                 Ok(true) => {}
@@ -176,6 +177,8 @@ enum Leftover {
     RequestKeys,
     /// Attachments that were uploaded an hour ago and that no message names.
     Attachments,
+    /// Sums of limits whose time is over.
+    LimitSums,
 }
 
 /// Deletes leftovers; `false` when it was stopped. They are neither counted nor in the audit trail, because no tenant
@@ -191,6 +194,7 @@ async fn purge_leftovers(lease: &Lease<'_>, tenant: &Tenant, what: Leftover) -> 
                 let cutoff = cutoff(&mut tx, REMEMBERED_HOURS / 24).await?;
                 store::retention::purge_request_keys(&mut tx, cutoff).await?
             }
+            Leftover::LimitSums => store::retention::purge_limit_sums(&mut tx).await?,
             Leftover::Attachments => {
                 let cutoff = cutoff(&mut tx, 0).await? - UNNAMED;
                 store::retention::purge_unnamed_attachments(&mut tx, cutoff).await?
