@@ -171,7 +171,7 @@ async fn calls_are_added_up_with_their_lines_and_not_counted_from_the_trail() {
     let mut db = test.as_tenant(tenant).await;
     let fill = format!(
         "insert into audit (tenant_id, id, at, actor, action, agent, outcome)
-         select '{tenant}', gen_random_uuid(), '2026-01-0' || n % 2 + 1, 'ann', 'tool.call', 'bank', 'failed'
+         select '{tenant}', gen_random_uuid(), date '2026-01-01' + n % 2, 'ann', 'tool.call', 'bank', 'failed'
          from generate_series(1, 5) n;
          insert into audit (tenant_id, id, at, actor, action, outcome)
          select '{tenant}', gen_random_uuid(), now(), 'ann', 'session.ended', 'succeeded'"
