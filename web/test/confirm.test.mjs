@@ -39,7 +39,7 @@ test('a person sees exactly what is sent, confirms it with the keyboard, and rea
   const page = await stage.signIn('Fred, finance');
   const card = await question(page);
   await card.getByRole('alert').getByText(/Really send_money at bank/).waitFor();
-  for (const value of ['12.50', 'acme', 'current', 'EUR']) await card.getByText(value, { exact: true }).waitFor();
+  for (const value of ['12.50', 'acme', 'current', 'EUR']) await card.getByText(value).first().waitFor();
   await page.locator('.tool').getByText('waits for your answer').waitFor();
   assert.equal(await page.getByRole('button', { name: 'Take back' }).count(), 0);
   await settled(card, 'Confirm');
@@ -74,7 +74,7 @@ test('what a person declines is not sent, also from the list of requests', async
 
 test('the question speaks the language of the page, and a command answers it too', async () => {
   const words = wordsOf('es');
-  const page = await stage.signIn('Fred, finance', { locale: 'es' });
+  const page = await stage.signIn(/^Fred/, { locale: 'es' });
   await page.getByRole('button', { name: /Bank/ }).first().click();
   await page.getByRole('textbox').last().fill('please pay acme');
   await page.keyboard.press('Enter');

@@ -79,7 +79,7 @@ async fn decide_own(
         reason: None,
         args_sha256: approval.args_sha256,
     };
-    match decide(app, &decider, approval.id, &verdict).await {
+    match Box::pin(decide(app, &decider, approval.id, &verdict)).await {
         Err(Error::Conflict(..)) => find(app, principal, &approval.id.to_string()).await,
         decided => decided,
     }
