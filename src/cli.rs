@@ -29,7 +29,8 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::ParseError, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    EnvFilter, Layer, Registry, filter::ParseError, fmt, layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use crate::api;

@@ -95,6 +95,11 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, 1, 'k1', convert_to($2, 'utf8'), 'sealing')",
     ),
     (
+        "kept_calls",
+        "insert into kept_calls (tenant_id, id, user_id, agent, server, tool, origin, sealed)
+         values ($1, $1, $2, 'bank', 'bank', 'pay', 'chat', '\\x01000100000001')",
+    ),
+    (
         "credentials",
         "insert into credentials (tenant_id, id, agent, server, user_id, generation, state, sealed)
          values ($1, $1, 'bank', 'notes', $2, 1, 'active', '\\x01000100000001')",

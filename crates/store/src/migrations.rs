@@ -136,7 +136,13 @@ pub async fn examine(connection: &mut PgConnection) -> anyhow::Result<(Schema, O
         return Ok((Schema::Older, Some(finding)));
     }
     let newer = applied.len() > migrator.iter().count();
-    let finding = newer.then(|| Finding::new(Code::SchemaNewer, releases::BESIDE, "start that release soon"));
+    let finding = newer.then(|| {
+        Finding::new(
+            Code::SchemaNewer,
+            releases::BESIDE,
+            "start that release soon",
+        )
+    });
     Ok((Schema::Current, finding))
 }
 

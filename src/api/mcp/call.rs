@@ -221,7 +221,9 @@ impl OwnedCall {
         let mut answer = answer?;
         if let (ToolAnswer::Consent(call), Some(given)) = (&mut answer, &self.confirmation) {
             let decided = self.open.cancel.clone();
-            let decided = decided.run_until_cancelled(Box::pin(self.confirm(call, given))).await;
+            let decided = decided
+                .run_until_cancelled(Box::pin(self.confirm(call, given)))
+                .await;
             decided.ok_or(Failure::Cancelled)??;
         }
         let result = match answer {

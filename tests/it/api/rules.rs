@@ -25,6 +25,10 @@ fn every_list_pages_alike_and_every_creation_says_where() {
                 let location = &responses["201"]["headers"]["Location"];
                 assert!(location.is_object(), "{method} {path} answers no Location");
             }
+            // What is tried with a `POST` names the page in its body.
+            if method == "post" {
+                continue;
+            }
             let schema = &responses["200"]["content"]["application/json"]["schema"];
             if resolved(&document, schema)["properties"]["next"].is_null() {
                 continue;

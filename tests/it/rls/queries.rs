@@ -24,6 +24,10 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "asks once for all issuers in memory whether they changed",
     ),
     (
+        "and s.name = i.issuer order by i.issuer, i.id limit $1",
+        "lists all issuers for the doctor",
+    ),
+    (
         r#"select tenant_id as "tenant_id: TenantId", id from flows where link_hash = $1"#,
         "finds the tenant of a one-time link by the link",
     ),
