@@ -115,7 +115,7 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
     let env = Environment::from_process();
     if let Command::Doctor(args) = &cli.command {
-        return doctor::run(args, env).await;
+        return Box::pin(doctor::run(args, env)).await;
     }
     let done = match Config::from_environment(&env) {
         Ok(mut config) => {

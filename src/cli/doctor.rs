@@ -110,7 +110,7 @@ impl Outcome {
 /// Checks everything and prints what was found. The status: 0 nothing, 1 warnings, 2 errors.
 pub async fn run(args: &Args, env: Environment) -> ExitCode {
     process_limits::disable_core_dumps();
-    let mut outcome = check(env).await;
+    let mut outcome = Box::pin(check(env)).await;
     outcome.findings.sort_by_key(|finding| finding.code);
     outcome.findings.dedup();
     match print(&outcome, args.json) {

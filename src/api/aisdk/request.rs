@@ -140,9 +140,10 @@ impl UiMessage {
     fn answers(&self) -> Vec<(String, InterruptAnswer)> {
         let answered = self.parts.iter().filter_map(|part| {
             let approval = part.get("approval")?;
-            let answer = match approval.get("approved")?.as_bool()? {
-                true => InterruptAnswer::Confirm,
-                false => InterruptAnswer::Decline,
+            let answer = if approval.get("approved")?.as_bool()? {
+                InterruptAnswer::Confirm
+            } else {
+                InterruptAnswer::Decline
             };
             let is_new = part["state"] == "approval-responded";
             is_new.then_some((approval.get("id")?.as_str()?.to_owned(), answer))

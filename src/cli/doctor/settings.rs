@@ -116,7 +116,7 @@ fn check_room(here: &Installation, outcome: &mut Outcome) {
     let Some(room) = existing.and_then(|folder| statvfs(folder).ok()) else {
         return;
     };
-    let free = u64::from(room.blocks_available()).saturating_mul(room.fragment_size().into());
+    let free = room.blocks_available().saturating_mul(room.fragment_size());
     if free < LEAST_ROOM {
         outcome.add(
             Code::LimitsDisk,

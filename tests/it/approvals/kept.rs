@@ -8,7 +8,10 @@ use http::Method;
 use sqlx::AssertSqlSafe;
 
 use super::*;
-use crate::{retention::purge, support::has::Has};
+use crate::{
+    retention::purge,
+    support::{has::Has, wait::eventually},
+};
 
 const OPERATOR: &str = "operator-token-of-the-tests-0123456789";
 const TRIAL: &str = "/v1/admin/agents/bank/policy-trials";
@@ -32,6 +35,12 @@ async fn keeping(days: Option<u32>) -> World {
     })
     .await;
     set_days(&world, json!(days)).await.expect(200);
+    // A replica knows the settings of a tenant by heart for a moment.
+    eventually(async || {
+        let known = world.app().accounts.tenant(world.tenant.id).await.unwrap();
+        known.retention.call_arguments.is_some() == days.is_some()
+    })
+    .await;
     world
 }
 

@@ -113,13 +113,8 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
     let link = BankLink::start(&bank.url, hour.seed).await;
     let model = model::start(hour.seed).await;
     model.scripted.keep_no_journal();
-    processes::write_pack(
-        folder,
-        &link.url,
-        model.scripted.base_url().as_str(),
-        OPEN,
-        TILL_HOLDS,
-    );
+    let model_url = model.scripted.base_url();
+    processes::write_pack(folder, &link.url, model_url.as_str(), OPEN, TILL_HOLDS);
     let population = Population {
         companies: COMPANIES,
         clerks: CLERKS,
