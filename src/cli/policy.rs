@@ -150,6 +150,7 @@ fn describe(expected: &Expected) -> String {
                 votes.unwrap_or_default()
             )
         }
+        Expected::Confirm => "it waits for the user's own confirmation".to_owned(),
         Expected::Deny { reason } => {
             let reason = reason.as_ref().map(|reason| format!(": {reason}"));
             format!("it is refused{}", reason.unwrap_or_default())
@@ -195,7 +196,7 @@ pub async fn test_calls(
             });
             let count = match &verdict {
                 Ok(Verdict::Allow | Verdict::AllowAsApprover) => 0,
-                Ok(Verdict::Approve { .. }) => 1,
+                Ok(Verdict::Approve { .. } | Verdict::Confirm { .. }) => 1,
                 Ok(Verdict::Refuse { .. } | Verdict::Deny(_)) => 2,
                 Err(_) => 3,
             };

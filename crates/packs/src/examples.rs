@@ -62,6 +62,8 @@ pub enum Expected {
         roles: Option<BTreeSet<String>>,
         votes: Option<u32>,
     },
+    /// The person who calls is asked.
+    Confirm,
     /// The call is not made, for this reason if one is said.
     Deny {
         reason: Option<String>,
@@ -213,23 +215,20 @@ fn read_time(field: &Field) -> Option<OffsetDateTime> {
 }
 
 const EXPECT: &str =
-    "write `allow`, `approve`, `deny`, `{ approve: [cfo], votes: 2 }` or `{ deny: why }`";
+    "write `allow`, `approve`, `confirm`, `deny`, `{ approve: [cfo], votes: 2 }` or `{ deny: why }`";
 
 fn read_expected(field: &Field) -> Option<Expected> {
     if !field.is_map() {
-        let words = [
-            ("allow", Some(true)),
-            ("approve", None),
-            ("deny", Some(false)),
-        ];
-        return Some(match field.one_of(&words)? {
-            Some(true) => Expected::Allow,
-            None => Expected::Approve {
-                roles: None,
-                votes: None,
-            },
-            Some(false) => Expected::Deny { reason: None },
-        });
+        let approve = Expected::Approve {
+            roles: None,
+            votes: None,
+        };
+        return field.one_of(&[
+            ("allow", Expected::Allow),
+            ("approve", approve),
+            ("confirm", Expected::Confirm),
+            ("deny", Expected::Deny { reason: None }),
+        ]);
     }
     let mut object = field.object()?;
     let roles = object.optional("approve").map(|field| field.text_values());

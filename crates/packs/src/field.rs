@@ -504,10 +504,10 @@ impl<'a> Field<'a> {
     }
 
     /// The value of one of these words.
-    pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+    pub(super) fn one_of<T: Clone>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
-            return Some(*value);
+            return Some(value.clone());
         }
         let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let near = if text.from_env {

@@ -147,6 +147,7 @@ pub fn judge_example(
 fn is_as_expected(verdict: &Verdict, expected: &Expected) -> bool {
     match (verdict, expected) {
         (Verdict::Allow | Verdict::AllowAsApprover, Expected::Allow)
+        | (Verdict::Confirm { .. }, Expected::Confirm)
         | (Verdict::Deny(_), Expected::Deny { reason: None }) => true,
         (
             Verdict::Approve { roles, votes, .. },
@@ -257,6 +258,8 @@ pub struct Outcome {
 pub enum TrialDecision {
     Allow,
     Approve,
+    /// The person who calls is asked.
+    Confirm,
     Refuse,
     /// The person does not have the tool.
     NoTool,
@@ -278,6 +281,10 @@ impl From<Verdict> for Outcome {
                 votes: Some(votes),
                 rule: rule.map(|rule| rule.to_string()),
                 ..plain(TrialDecision::Approve)
+            },
+            Verdict::Confirm { rule } => Self {
+                rule: rule.map(|rule| rule.to_string()),
+                ..plain(TrialDecision::Confirm)
             },
             Verdict::Refuse { reason, rule } => Self {
                 reason: Some(reason),

@@ -21,6 +21,8 @@ mcp:
           - { tools: [send_money], when: "!(args.to in vars.known)", approvers: [manager] }
           - { tools: [send_money], when: args.amount > 1000, approvers: [cfo, ceo], minApprovals: 2, selfApproval: false }
           - { tools: [send_mail], when: "claims.department == 'sales' || now.getHours() < 8", approvers: [manager] }
+        confirm:
+          - { tools: [send_note, send_money], when: args.to != 'me' }
         deny:
           - { tools: [send_money], when: args.amount > vars.most, reason: that is for the treasury }
         limits:
@@ -31,7 +33,9 @@ const GOOD: &str = r"
 agent: demo
 server: bank
 examples:
-  - { tool: send_money, roles: [employee], args: { to: acme, amount: 20.5 }, expect: allow }
+  - { tool: send_money, roles: [employee], args: { to: me, amount: 20.5 }, vars: { known: [me], most: 500 }, expect: allow }
+  - { tool: send_money, roles: [employee], args: { to: acme, amount: 20.5 }, expect: confirm }
+  - { tool: send_note, roles: [employee], args: { to: me }, expect: allow }
   - { tool: send_money, roles: [employee], args: { to: initech, amount: 20 }, expect: { approve: [manager] } }
   - { tool: send_money, roles: [employee], args: { to: acme, amount: 1001 }, expect: { approve: [ceo, cfo], votes: 2 } }
   - { tool: send_money, roles: [employee], args: { to: acme, amount: 6000 }, expect: { deny: that is for the treasury } }
@@ -40,7 +44,7 @@ examples:
     roles: [employee]
     args: { to: acme, amount: 0.20 }
     earlier: [{ to: acme, amount: 150.05 }, { to: acme, amount: 150.05 }]
-    expect: allow
+    expect: confirm
   - tool: send_money
     roles: [employee]
     args: { to: acme, amount: 0.21 }
@@ -80,7 +84,7 @@ fn test(examples: &str) -> (bool, String) {
 #[test]
 fn examples_are_judged_by_roles_claims_time_variables_and_what_was_called_before() {
     let (good, said) = test(GOOD);
-    assert!(good && said == "12 examples: all as expected\n", "{said}");
+    assert!(good && said == "14 examples: all as expected\n", "{said}");
 }
 
 #[test]
@@ -100,7 +104,11 @@ fn an_example_that_differs_fails_the_command_and_names_the_rule_that_decides() {
         ),
         (
             "{ tool: send_money, roles: [employee], args: { to: acme, amount: 1 }, expect: { approve: [cfo], votes: 2 } }",
-            "expected: it waits for cfo (2 votes)\n  but it is made",
+            "expected: it waits for cfo (2 votes)\n  but it waits for the user's own confirmation, by confirm[0] when args.to != 'me'",
+        ),
+        (
+            "{ tool: send_note, roles: [employee], args: { to: me }, expect: confirm }",
+            "expected: it waits for the user's own confirmation\n  but it is made",
         ),
         (
             "{ tool: send_mail, roles: [cfo], expect: allow }",

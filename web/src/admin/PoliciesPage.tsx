@@ -16,7 +16,7 @@ type Outcome = Schemas['Outcome'];
 type Call = Schemas['TriedKeptCall'];
 
 /** What colour a decision has. */
-const STATES = { allow: 'succeeded', approve: 'pending', refuse: 'failed', no_tool: 'failed' } as const;
+const STATES = { allow: 'succeeded', approve: 'pending', confirm: 'pending', refuse: 'failed', no_tool: 'failed' } as const;
 
 /** Tries rules with examples and with the calls that the tenant keeps. Nothing is called or changed. */
 export function PoliciesPage({ item }: { item: string }) {
@@ -36,8 +36,8 @@ function Trial({ agent }: { agent: string }) {
   if (!matrix.data) return <Pending query={matrix} />;
   const servers = matrix.data.servers.map(({ server }) => server);
   const server = chosen || servers[0];
-  const load = (cursor?: string) => run(async () => {
-    const body = { server, policy, examples, days: days ? Number(days) : undefined, cursor, limit: 100 };
+  const load = (cursor: string | null = null) => run(async () => {
+    const body = { server: server ?? null, policy, examples, days: days ? Number(days) : null, cursor, limit: 100 };
     const next = await read(api.POST('/v1/admin/agents/{agent}/policy-trials', { params: { path: { agent } }, body }));
     setCalls((before) => (cursor ? [...before, ...next.calls] : next.calls));
     setResult(next);
@@ -85,7 +85,7 @@ function Trial({ agent }: { agent: string }) {
           ))}
         </Table>
       )}
-      {result?.next && <PlainButton disabled={isBusy} onClick={() => void load(result.next ?? undefined)}>{say('more')}</PlainButton>}
+      {result?.next && <PlainButton disabled={isBusy} onClick={() => void load(result.next)}>{say('more')}</PlainButton>}
     </>
   );
 }

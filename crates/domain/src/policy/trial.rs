@@ -41,6 +41,10 @@ pub enum Verdict {
         votes: u32,
         rule: Option<RulePlace>,
     },
+    /// The person who calls is asked.
+    Confirm {
+        rule: Option<RulePlace>,
+    },
     Refuse {
         reason: String,
         rule: Option<RulePlace>,
@@ -52,7 +56,7 @@ pub enum Verdict {
 /// A rule in `toolAccess`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulePlace {
-    /// `approval`, `deny` or `limits`.
+    /// `approval`, `confirm`, `deny` or `limits`.
     pub list: &'static str,
     /// The place in that list, from 0.
     pub at: usize,
@@ -197,6 +201,9 @@ impl Verdict {
                 reason: denied.reason.clone(),
                 rule: access.and_then(|access| access.find_denial(denied)),
             },
+            Decision::Approve(policy) if policy.is_confirmation() => Self::Confirm {
+                rule: access.and_then(|access| access.find_policy(policy)),
+            },
             Decision::Approve(policy) => Self::Approve {
                 roles: policy.approvers.clone(),
                 votes: policy.min_approvals,
@@ -221,9 +228,12 @@ impl ToolAccess {
     }
 
     fn find_policy(&self, wanted: &ApprovalPolicy) -> Option<RulePlace> {
-        let mut policies = self.approval.iter().enumerate();
-        let found = policies.find(|(_, policy)| std::ptr::eq(*policy, wanted));
-        let found = found.map(|(at, policy)| place("approval", at, policy.when.as_ref()));
+        let lists = [("approval", &self.approval), ("confirm", &self.confirm)];
+        let found = lists.into_iter().find_map(|(list, policies)| {
+            let mut policies = policies.iter().enumerate();
+            let (at, policy) = policies.find(|(_, policy)| std::ptr::eq(*policy, wanted))?;
+            Some(place(list, at, policy.when.as_ref()))
+        });
         found.or_else(|| {
             self.find_limit(|then| match then {
                 Consequence::Approve(policy) => std::ptr::eq(policy, wanted),
@@ -270,6 +280,10 @@ impl fmt::Display for Verdict {
                 let roles = roles.join(", ");
                 let plural = if *votes == 1 { "" } else { "s" };
                 write!(f, "it waits for {roles} ({votes} vote{plural})")?;
+                write_rule(f, rule.as_ref())
+            }
+            Self::Confirm { rule } => {
+                f.write_str("it waits for the user's own confirmation")?;
                 write_rule(f, rule.as_ref())
             }
             Self::Refuse { reason, rule } => {
