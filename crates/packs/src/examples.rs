@@ -214,8 +214,7 @@ fn read_time(field: &Field) -> Option<OffsetDateTime> {
     time
 }
 
-const EXPECT: &str =
-    "write `allow`, `approve`, `confirm`, `deny`, `{ approve: [cfo], votes: 2 }` or `{ deny: why }`";
+const EXPECT: &str = "write `allow`, `approve`, `confirm`, `deny`, `{ approve: [cfo], votes: 2 }` or `{ deny: why }`";
 
 fn read_expected(field: &Field) -> Option<Expected> {
     if !field.is_map() {
