@@ -41,6 +41,9 @@ pub async fn run(args: Args, db: &Db, out: &mut (impl Write + Send)) -> anyhow::
         done.questions
     )?;
     writeln!(out, "users who were deleted once more: {}", done.users)?;
+    for (user, error) in &done.left {
+        writeln!(out, "{user:?} is not deleted once more: {error}")?;
+    }
     if done.unknown_tenants > 0 {
         writeln!(
             out,
@@ -54,5 +57,9 @@ pub async fn run(args: Args, db: &Db, out: &mut (impl Write + Send)) -> anyhow::
             "no list of deletions was given: users who were deleted after that time are here again"
         )?;
     }
+    anyhow::ensure!(
+        done.left.is_empty(),
+        "start the replicas, and delete the users named above with `chatelaine user delete`"
+    );
     Ok(())
 }

@@ -99,7 +99,9 @@ impl Pins {
         let is_waiting = known.is_some_and(|known| known.waiting.contains(&hash));
         match (is_accepted, was_accepted) {
             (true, _) => Verdict::Known,
-            (false, false) if server.grants_by_name(&tool.name) => Verdict::Accept,
+            (false, false) if known.is_none() && server.grants_by_name(&tool.name) => {
+                Verdict::Accept
+            }
             _ if is_waiting => Verdict::Known,
             _ => Verdict::Wait,
         }

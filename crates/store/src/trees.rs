@@ -432,6 +432,18 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<DueCallback
     }))
 }
 
+/// Makes no callback of any run of the tenant that still awaits one: in a database that was restored to an earlier time it
+/// may have been made.
+pub async fn drop_callbacks(tx: &mut Tx) -> Result<()> {
+    sqlx::query!(
+        "update runs set called_back_at = now() where tenant_id = $1 and awaits_callback",
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// The ended runs whose callback is not made yet, and the roots of ended trees that still have their scope. Needs the
 /// system role; reads only tenants and ids.
 pub async fn list_unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>> {

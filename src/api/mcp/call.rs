@@ -179,7 +179,9 @@ impl Client {
     fn begin_call(&self, request: &RpcRequest<'_>) -> Result<OwnedCall, Failure> {
         let params: CallParams = message::params(request.params)?;
         let arguments = params.arguments.map_or("{}", RawValue::get).to_owned();
-        let confirmation = params.confirmation();
+        // A client that shows no questions has no answer to one.
+        let can_ask_user = request.meta.can_ask_user();
+        let confirmation = params.confirmation().filter(|_| can_ask_user);
         let waiting = self.state.limits.begin_call(&self.principal)?;
         let agent = self.tools.toolset.agent();
         let open = OpenCall::begin(&self.state.app, &self.principal, agent, request.id.get());
@@ -192,7 +194,7 @@ impl Client {
             arguments,
             lifecycle: request.lifecycle,
             takes_tasks: request.meta.has_extension(TASKS_EXTENSION),
-            can_ask_user: request.meta.can_ask_user(),
+            can_ask_user,
             confirmation,
             open,
             _waiting: waiting,

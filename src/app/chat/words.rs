@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::app::App;
-use domain::error::Result;
+use domain::{error::Result, ids::TenantId};
 
 /// How often a replica looks for words to index.
 pub const PERIOD: Duration = Duration::from_secs(60);
@@ -20,14 +20,22 @@ pub async fn index(app: &Arc<App>) -> Result<()> {
         .look(|tx| Box::pin(store::words::list_tenants_to_index(tx)));
     let tenants = tenants.await?;
     for tenant in tenants {
-        let mut after = None;
-        while !app.shutdown.is_cancelled() {
-            let mut tx = app.db.tenant(tenant).await?;
-            after = store::words::index(&mut tx, AGE, after, CONVERSATIONS).await?;
-            tx.commit().await?;
-            if after.is_none() {
-                break;
-            }
+        if let Err(error) = index_tenant(app, tenant).await {
+            // The search reads what is not indexed. Other tenants do not wait for this one.
+            tracing::warn!(%error, %tenant, "messages could not be indexed for the search; trying again");
+        }
+    }
+    Ok(())
+}
+
+async fn index_tenant(app: &App, tenant: TenantId) -> Result<()> {
+    let mut after = None;
+    while !app.shutdown.is_cancelled() {
+        let mut tx = app.db.tenant(tenant).await?;
+        after = store::words::index(&mut tx, AGE, after, CONVERSATIONS).await?;
+        tx.commit().await?;
+        if after.is_none() {
+            break;
         }
     }
     Ok(())

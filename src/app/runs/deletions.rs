@@ -16,8 +16,9 @@ use domain::{
     ids::{TenantId, UserId},
 };
 
-/// A deletion may be committed so long after its line was written.
-const COMMIT: Duration = Duration::minutes(1);
+/// A deletion may end so long after its line was written: it takes many transactions. To repeat one that had ended does no
+/// harm but to a user who came back at once.
+const LONGEST: Duration = Duration::hours(1);
 
 /// One line: a deletion that was about to be made.
 #[derive(Debug, Deserialize, Serialize)]
@@ -31,8 +32,8 @@ pub struct Deletion {
 /// Adds a line, and waits until it is on the disk. Several processes may add to one file.
 pub async fn append(list: PathBuf, deletion: Deletion) -> Result<()> {
     let write = move || {
-        let mut line = serde_json::to_string(&deletion)?;
-        line.push('\n');
+        // After a line that a crash has cut, this one stands alone.
+        let line = format!("\n{}\n", serde_json::to_string(&deletion)?);
         let file = OpenOptions::new().create(true).append(true).open(&list);
         let named = || {
             format!(
@@ -65,7 +66,7 @@ pub fn read_since(list: &Path, at: OffsetDateTime) -> anyhow::Result<Vec<Deletio
                 number + 1
             )
         })?;
-        if deletion.at >= at - COMMIT {
+        if deletion.at >= at - LONGEST {
             found.push(deletion);
         }
     }

@@ -19,6 +19,8 @@ pub struct Restored {
     pub questions: u64,
     /// Users who were deleted once more.
     pub users: usize,
+    /// Users who could not be deleted once more, or not wholly, with the reason.
+    pub left: Vec<(UserId, Error)>,
     /// Deletions in tenants that the database does not have.
     pub unknown_tenants: usize,
 }
@@ -45,9 +47,11 @@ pub async fn settle(db: &Db, at: OffsetDateTime, deletions: &[Deletion]) -> Resu
     }
     for Deletion { tenant, user, .. } in deletions {
         if tenants.iter().any(|known| known.id == *tenant) {
-            user_data::delete_in_database(db, None, *tenant, user, &UserId(OPERATOR.into()))
-                .await?;
-            done.users += 1;
+            let by = UserId(OPERATOR.into());
+            match user_data::delete_in_database(db, None, *tenant, user, &by).await {
+                Ok(()) => done.users += 1,
+                Err(error) => done.left.push((user.clone(), error)),
+            }
         } else {
             done.unknown_tenants += 1;
         }
@@ -65,6 +69,7 @@ async fn settle_tenant(db: &Db, tenant: TenantId, time: &str, done: &mut Restore
         .map(|(run, _)| run)
         .collect();
     store::trees::stop(&mut tx, &runs).await?;
+    store::trees::drop_callbacks(&mut tx).await?;
     let questions = store::elicitations::expire_now(&mut tx).await?;
     let fact = Fact::new(OPERATOR, "database.restored").detail(time);
     store::audit::record(&mut tx, tenant, &fact).await?;

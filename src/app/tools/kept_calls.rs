@@ -2,6 +2,8 @@
 //! arguments that wait for approval, and deleted after the days of the tenant's `call_arguments`. Without such days
 //! nothing is kept.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
@@ -59,11 +61,18 @@ pub(super) struct DecidedCall<'a> {
     pub arguments: &'a Json,
 }
 
-/// Keeps a call, if its tenant wants that. A call does not fail for it.
+/// The longest that a call waits to be kept.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Keeps a call, if its tenant wants that. A call does not fail for it, nor wait for it long.
 pub(super) async fn keep(app: &App, call: &DecidedCall<'_>) {
-    if let Err(error) = try_keep(app, call).await {
-        tracing::warn!(%error, server = %call.server, "a call could not be kept for trying policies");
-    }
+    let kept = tokio::time::timeout(PATIENCE, Box::pin(try_keep(app, call))).await;
+    let reason = match kept {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it took too long".to_owned(),
+    };
+    tracing::warn!(reason, server = %call.server, "a call could not be kept for trying policies");
 }
 
 async fn try_keep(app: &App, call: &DecidedCall<'_>) -> Result<()> {

@@ -12,13 +12,14 @@ use std::{sync::Arc, time::Duration};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::app::App;
+use crate::app::{App, servers::pins};
 use domain::{
     connection::ConnectionTestError,
     credential::CredentialRef,
     error::Result,
     ids::{AgentId, CredentialId, ServerId},
     personal::{self, Values},
+    pin::Pin,
     principal::Principal,
     server::{Endpoint, ServerSpec},
 };
@@ -191,11 +192,30 @@ impl<'a> ConnectionTrial<'a> {
             tracing::warn!(server = %spec.id, tool = test.tool, "the server does not have the tool that tests its credentials");
             return Ok(discovery);
         }
+        if self.is_held(spec, &discovery, &test.tool).await {
+            tracing::warn!(server = %spec.id, tool = test.tool, "the tool that tests the credentials has changed, and nobody has accepted it");
+            return Ok(discovery);
+        }
         match self.app.mcp.try_tool(&self.key, spec, test).await {
             Ok(true) => Ok(discovery),
             Ok(false) => Err(TrialError::Tool),
             Err(error) => Err(TrialError::Call(error)),
         }
+    }
+
+    /// Whether the tool has changed since somebody accepted it, so that nobody may call it. It counts as changed while
+    /// nobody can tell.
+    async fn is_held(&self, spec: &ServerSpec, discovery: &Discovery, tool: &str) -> bool {
+        let CredentialRef { tenant, agent, .. } = &self.credential;
+        let Ok(pins) = pins::of_agent(self.app, *tenant, agent).await else {
+            return true;
+        };
+        let mut tools = discovery.tools.iter();
+        let tool = tools.find(|listed| listed.name == tool);
+        spec.pin == Pin::Hold
+            && tool.is_some_and(|tool| {
+                pins.has_accepted(&spec.id, &tool.name) && !pins.accepts(spec, tool)
+            })
     }
 
     pub(in crate::app::servers) async fn give_up(&self) {
