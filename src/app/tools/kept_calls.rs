@@ -62,7 +62,7 @@ pub(super) struct DecidedCall<'a> {
 }
 
 /// The longest that a call waits to be kept.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Keeps a call, if its tenant wants that. A call does not fail for it, nor wait for it long.
 pub(super) async fn keep(app: &App, call: &DecidedCall<'_>) {
