@@ -1,6 +1,6 @@
 //! The metrics: what there is, what it means, and which values its labels have. Each series is there from the start with
-//! zero, so that an alert can tell nothing from unknown. No label has a value that a user, a tenant or a server can
-//! choose.
+//! zero, so that an alert can tell nothing from unknown; those of a pack's server begin with its first call. No label has
+//! a value that a user, a tenant or a server can choose.
 //!
 //! Code counts with the macros of the crate `metrics`. They are collected from the first router on, once per process
 //! (tests build several routers). What is a state and no event is measured when somebody asks
@@ -127,9 +127,11 @@ const METRICS: &[Metric] = &[
         "kind",
         &["input", "cached_input", "output"],
     ),
-    metric(
+    by(
         "chatelaine_tool_call_seconds",
-        "duration of calls that were sent to a server",
+        "duration of calls that were sent to a server of a pack; `registry` are those of tenants",
+        "server",
+        &[measurements::REGISTRY],
     ),
     by(
         "chatelaine_tool_calls_total",
@@ -226,6 +228,10 @@ const METRICS: &[Metric] = &[
     metric(
         "chatelaine_transactions_total",
         "transactions of tenants that this replica has begun",
+    ),
+    metric(
+        "chatelaine_transaction_seconds",
+        "duration of transactions, with the wait for a connection",
     ),
     metric(
         "chatelaine_keys_complete",

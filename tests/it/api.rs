@@ -368,7 +368,8 @@ async fn every_metric_is_explained_and_there_from_the_start() {
         r#"chatelaine_model_request_seconds_count{provider="gemini"} "#,
         r#"chatelaine_tool_calls_total{outcome="outcome_unknown"} "#,
         "chatelaine_run_takeovers_total ",
-        "chatelaine_tool_call_seconds_count ",
+        r#"chatelaine_tool_call_seconds_count{server="registry"} "#,
+        "chatelaine_transaction_seconds_count ",
         "chatelaine_database_up 1",
         "chatelaine_runs_waiting ",
     ] {

@@ -123,6 +123,7 @@ pub struct Tx {
 /// The span of a transaction: from its begin, with the wait for a connection, to its end.
 struct TxSpan {
     span: Span,
+    began: Instant,
     statements: i64,
 }
 
@@ -333,6 +334,7 @@ impl TxSpan {
         );
         Self {
             span,
+            began: Instant::now(),
             statements: 0,
         }
     }
@@ -341,6 +343,8 @@ impl TxSpan {
 impl Drop for TxSpan {
     fn drop(&mut self) {
         self.span.record("statements", self.statements);
+        metrics::histogram!("chatelaine_transaction_seconds")
+            .record(self.began.elapsed().as_secs_f64());
     }
 }
 

@@ -12,6 +12,9 @@ use store::statistics::Backlog;
 /// The codes of requests to models that failed.
 pub const MODEL_FAILURES: &[&str] = llm::ModelError::CODES;
 
+/// The label `server` of every server that a tenant named.
+pub const REGISTRY: &str = "registry";
+
 /// How long the database is waited for. A scraper gives up after some seconds, and then nothing is known at all.
 const PATIENCE: Duration = Duration::from_millis(800);
 

@@ -15,7 +15,7 @@ use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::app::{
     App,
-    platform::audit::Line,
+    platform::{audit::Line, measurements::REGISTRY},
     servers::{
         connections,
         credentials::{self, ResolvedConnection},
@@ -197,7 +197,13 @@ impl<'a> Permit<'a> {
                 answer
             }
         };
-        metrics::histogram!("chatelaine_tool_call_seconds").record(began.elapsed().as_secs_f64());
+        let server = if self.server.of_tenant {
+            REGISTRY
+        } else {
+            self.server.id.as_str()
+        };
+        metrics::histogram!("chatelaine_tool_call_seconds", "server" => server.to_owned())
+            .record(began.elapsed().as_secs_f64());
         answer
     }
 
