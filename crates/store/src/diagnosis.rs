@@ -44,7 +44,14 @@ pub async fn examine(url: &Secret, direct: &DirectAddress, connections: u32) -> 
     let Some(mut main) = found.open(url, "DATABASE_URL").await else {
         return found;
     };
-    if let Err(error) = found.look(&mut main, connections).await {
+    if let Err(error) = found.look(&mut main, connections).await
+        && !found.has_lost_statement(
+            error
+                .chain()
+                .find_map(<dyn std::error::Error>::downcast_ref),
+            "DATABASE_URL",
+        )
+    {
         let remedy = "look into the log of Postgres, and of the pooler before it";
         found.add(
             Code::DatabaseTrouble,
@@ -52,6 +59,7 @@ pub async fn examine(url: &Secret, direct: &DirectAddress, connections: u32) -> 
             remedy,
         );
     }
+    found.look_for_lost_statements(url).await;
     match direct {
         DirectAddress::Same => found.look_for_pooler(url, "DATABASE_URL").await,
         DirectAddress::Off => {}
@@ -148,6 +156,7 @@ impl Examination {
         };
         match connect(&options).await {
             Ok(connection) => Some(connection),
+            Err(error) if self.has_lost_statement(Some(&error), variable) => None,
             Err(error) => {
                 let message = format!("cannot open the database that {variable} names: {error}");
                 if matches!(
@@ -312,6 +321,40 @@ impl Examination {
         }
     }
 
+    /// Finds a pooler that does not know prepared statements: a second client meets those of the first.
+    async fn look_for_lost_statements(&mut self, url: &Secret) {
+        let Ok(options) = options(url) else { return };
+        let tried = async {
+            let mut other = connect(&options).await?;
+            sqlx::query("select 1").execute(&mut other).await?;
+            other.close().await
+        };
+        self.has_lost_statement(tried.await.err().as_ref(), "DATABASE_URL");
+    }
+
+    /// Whether the error is that of a pooler that lends a session with the prepared statements of somebody else, which
+    /// is then reported.
+    fn has_lost_statement(&mut self, error: Option<&sqlx::Error>, variable: &str) -> bool {
+        // A statement of this name exists already, or not any more.
+        let is_lost = error
+            .and_then(code)
+            .is_some_and(|code| matches!(&*code, "42P05" | "26000"));
+        self.has_tables &= !is_lost;
+        if is_lost
+            && !self
+                .findings
+                .iter()
+                .any(|finding| finding.code == Code::DatabasePooler)
+        {
+            self.add(
+                Code::DatabasePooler,
+                format!("the pooler at {variable} mixes up the prepared statements of its clients"),
+                "use PgBouncer 1.21 or newer in transaction mode, with max_prepared_statements = 500",
+            );
+        }
+        is_lost
+    }
+
     /// Finds a direct address that leads to another database than the one of transactions.
     async fn compare(&mut self, main: &mut PgConnection, other: &mut PgConnection) {
         let here = sqlx::query_scalar::<_, String>(IDENTITY).fetch_one(main);
@@ -336,6 +379,7 @@ impl Examination {
                 ),
                 "set CHATELAINE_LISTEN_DATABASE_URL to the address of Postgres itself, or to `off`",
             ),
+            Err(error) if self.has_lost_statement(Some(&error), variable) => {}
             Err(error) => {
                 let because = format!("{variable} gave no further connection: {error}");
                 self.skipped.push(("pooler", because));
