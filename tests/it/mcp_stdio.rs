@@ -11,16 +11,14 @@ use domain::{
     secret::Secret,
     server::{Endpoint, Timeouts},
 };
-use mcp::{
-    CallError, CallOptions, ConnectionState, Lifecycle, Mcp, McpErrorKind, Options, Progress,
-};
+use mcp::{CallError, ConnectionState, Lifecycle, Mcp, McpErrorKind, Options};
 use serde_json::{Value, json};
 
 use crate::support::{
     has::Has,
     servers::{
         args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, request,
-        soon, spec, spec_with, time_stdio,
+        soon, spec, spec_with, steps_of_a_long_call, time_stdio,
     },
 };
 
@@ -65,33 +63,7 @@ async fn a_published_server_of_the_older_era_answers() {
     let (mcp, key, spec) = (mcp(), key(), spec(everything_stdio()));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.lifecycle, Lifecycle::Handshake);
-    let (progress, mut heard) = mcp::progress_channel();
-    let options = CallOptions {
-        progress: Some(progress),
-        ..CallOptions::default()
-    };
-    let arguments = args(&json!({"duration": 1, "steps": 2}));
-    let outcome = mcp
-        .call(
-            &key,
-            &spec,
-            request("trigger-long-running-operation", &arguments),
-            options,
-        )
-        .await
-        .unwrap();
-    assert!(!outcome.is_error, "{}", outcome.text);
-    let step = |progress| {
-        Some(Progress {
-            progress,
-            total: Some(2.0),
-            message: None,
-        })
-    };
-    assert_eq!(
-        (heard.next().await, heard.next().await),
-        (step(1.0), step(2.0))
-    );
+    assert_eq!(steps_of_a_long_call(&mcp, &key, &spec).await, [1.0, 2.0]);
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 use mcp::{CallError, CallOptions, ConnectionState, Lifecycle, McpErrorKind, Progress};
 use serde_json::json;
 
-use crate::support::servers::{args, desk, everything, key, mcp, options, request, spec};
+use crate::support::servers::{
+    args, desk, everything, key, mcp, options, request, spec, steps_of_a_long_call,
+};
 
 #[tokio::test]
 async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
@@ -37,31 +39,7 @@ async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
 async fn progress_of_a_published_server_arrives_in_order() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
-    let (progress, mut heard) = mcp::progress_channel();
-    let arguments = args(&json!({"duration": 1, "steps": 4}));
-    let options = CallOptions {
-        progress: Some(progress),
-        ..CallOptions::default()
-    };
-    let outcome = mcp
-        .call(
-            &key,
-            &spec,
-            request("trigger-long-running-operation", &arguments),
-            options,
-        )
-        .await
-        .unwrap();
-    assert!(!outcome.is_error, "{}", outcome.text);
-    let mut steps = Vec::new();
-    while let Some(Progress {
-        progress, total, ..
-    }) = heard.next().await
-    {
-        steps.push((progress, total));
-    }
-    let expected: Vec<_> = [1.0, 2.0, 3.0, 4.0].map(|step| (step, Some(4.0))).into();
-    assert_eq!(steps, expected);
+    assert_eq!(steps_of_a_long_call(&mcp, &key, &spec).await, [1.0, 2.0]);
 }
 
 #[tokio::test]

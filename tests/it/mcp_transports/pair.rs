@@ -10,7 +10,7 @@ use domain::{
 };
 use futures_util::StreamExt;
 use http::{Method, StatusCode};
-use mcp::{CallError, CallOptions, Lifecycle, McpErrorKind, Progress};
+use mcp::{CallError, Lifecycle, McpErrorKind};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -20,7 +20,7 @@ use crate::support::{
     scripted::{Reply, Scripted, Seen, event, events, reply, text},
     servers::{
         args, everything, everything_sse, key, mcp, options, replaced, request, soon, spec,
-        spec_with, until,
+        spec_with, steps_of_a_long_call, until,
     },
 };
 
@@ -114,33 +114,7 @@ async fn a_published_server_answers_and_says_how_far_it_is() {
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.lifecycle, Lifecycle::Handshake);
     assert!(found.tools.iter().any(|tool| tool.name == "echo"));
-    let (progress, mut heard) = mcp::progress_channel();
-    let options = CallOptions {
-        progress: Some(progress),
-        ..CallOptions::default()
-    };
-    let arguments = args(&json!({"duration": 1, "steps": 2}));
-    let outcome = mcp
-        .call(
-            &key,
-            &spec,
-            request("trigger-long-running-operation", &arguments),
-            options,
-        )
-        .await
-        .unwrap();
-    assert!(!outcome.is_error, "{}", outcome.text);
-    let step = |progress| {
-        Some(Progress {
-            progress,
-            total: Some(2.0),
-            message: None,
-        })
-    };
-    assert_eq!(
-        (heard.next().await, heard.next().await),
-        (step(1.0), step(2.0))
-    );
+    assert_eq!(steps_of_a_long_call(&mcp, &key, &spec).await, [1.0, 2.0]);
 }
 
 #[tokio::test]

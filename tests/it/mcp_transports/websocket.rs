@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use domain::server::{Endpoint, Remote, Timeouts};
 use http::StatusCode;
-use mcp::{CallError, CallOptions, ConnectionState, Lifecycle, McpErrorKind, Progress};
+use mcp::{CallError, ConnectionState, Lifecycle, McpErrorKind};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -10,7 +10,10 @@ use super::sockets::{Say, Sockets};
 use crate::support::{
     origin::{Origin, ok, redirect},
     scripted::{Scripted, reply, text},
-    servers::{args, gateway, key, mcp, options, request, soon, spec, spec_with, until},
+    servers::{
+        args, gateway, key, mcp, options, request, soon, spec, spec_with, steps_of_a_long_call,
+        until,
+    },
 };
 
 #[tokio::test]
@@ -19,33 +22,7 @@ async fn a_published_gateway_answers_and_says_how_far_it_is() {
     let spec = spec(server.over(Remote::WebSocket));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.lifecycle, Lifecycle::Handshake);
-    let (progress, mut heard) = mcp::progress_channel();
-    let options = CallOptions {
-        progress: Some(progress),
-        ..CallOptions::default()
-    };
-    let arguments = args(&json!({"duration": 1, "steps": 2}));
-    let outcome = mcp
-        .call(
-            &key,
-            &spec,
-            request("trigger-long-running-operation", &arguments),
-            options,
-        )
-        .await
-        .unwrap();
-    assert!(!outcome.is_error, "{}", outcome.text);
-    let step = |progress| {
-        Some(Progress {
-            progress,
-            total: Some(2.0),
-            message: None,
-        })
-    };
-    assert_eq!(
-        (heard.next().await, heard.next().await),
-        (step(1.0), step(2.0))
-    );
+    assert_eq!(steps_of_a_long_call(&mcp, &key, &spec).await, [1.0, 2.0]);
 }
 
 #[tokio::test]

@@ -17,9 +17,9 @@ use domain::{
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
 use egress::Egress;
-use mcp::{CallOptions, CallRequest, Key, Mcp, Options};
+use mcp::{CallOptions, CallRequest, Key, Mcp, Options, Progress};
 use serde_json::{
-    Value,
+    Value, json,
     value::{RawValue, to_raw_value},
 };
 use tokio::{
@@ -481,4 +481,26 @@ async fn drain(output: impl AsyncRead + Send + Unpin, found: mpsc::Sender<u16>) 
             let _ = found.try_send(port);
         }
     }
+}
+
+/// Calls a tool of the published server that takes a second, and returns how far it says that it is, of two steps.
+pub async fn steps_of_a_long_call(mcp: &Mcp, key: &Key, spec: &Arc<ServerSpec>) -> Vec<f64> {
+    let (progress, mut heard) = mcp::progress_channel();
+    let options = CallOptions {
+        progress: Some(progress),
+        ..CallOptions::default()
+    };
+    let arguments = args(&json!({"duration": 1, "steps": 2}));
+    let asked = request("trigger-long-running-operation", &arguments);
+    let outcome = mcp.call(key, spec, asked, options).await.unwrap();
+    assert!(!outcome.is_error, "{}", outcome.text);
+    let mut steps = Vec::new();
+    while let Some(Progress {
+        progress, total, ..
+    }) = heard.next().await
+    {
+        assert_eq!(total, Some(2.0));
+        steps.push(progress);
+    }
+    steps
 }
