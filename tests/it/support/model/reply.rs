@@ -19,7 +19,7 @@ pub struct Reply {
     usage: Option<(u64, u64)>,
     done: bool,
     index: Index,
-    gate: Option<(usize, Gate)>,
+    gates: Vec<(usize, Gate)>,
     cut: Option<usize>,
     chunk: Option<usize>,
     stall: bool,
@@ -116,7 +116,7 @@ impl Reply {
             usage: Some((11, 7)),
             done: plain,
             index: Index::Counted,
-            gate: None,
+            gates: Vec::new(),
             cut: None,
             chunk: None,
             stall: false,
@@ -173,9 +173,9 @@ impl Reply {
         self
     }
 
-    /// Waits at `gate` after `events` events, until the test opens it.
+    /// Waits at `gate` after `events` events, until the test opens it. Gates are given in the order of their events.
     pub fn gate(mut self, events: usize, gate: &Gate) -> Self {
-        self.gate = Some((events, gate.clone()));
+        self.gates.push((events, gate.clone()));
         self
     }
 
@@ -251,7 +251,7 @@ impl Reply {
                 .map(|chunk| Piece::Bytes(Bytes::copy_from_slice(chunk)))
                 .collect();
         }
-        if let Some((after, gate)) = &self.gate {
+        for (after, gate) in self.gates.iter().rev() {
             pieces.insert(*after, Piece::Gate(gate.clone()));
         }
         if let Some(after) = self.cut {
