@@ -210,8 +210,9 @@ pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Judgement>> 
         }
         match newest.iter().find(|newest| newest.user == act.who.user) {
             Some(newest) if act.who.authenticated => Ok(renew(act.who, newest)),
-            // A voter without stored claims was deleted, or their key was. Guests never have stored claims.
-            _ if act.kind == ActKind::Vote => Err(SessionEnd::Deleted),
+            // A voter without stored claims was deleted, or their key was. Guests never have stored claims: theirs counts
+            // as long as their key does.
+            _ if act.kind == ActKind::Vote && act.who.authenticated => Err(SessionEnd::Deleted),
             _ => Ok(act.who.clone()),
         }
     });

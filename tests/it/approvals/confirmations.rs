@@ -3,6 +3,10 @@
 
 use super::*;
 use crate::support::{client::plain, has::Has};
+use domain::{
+    account::{FrontendHeaders, KeyKind},
+    principal::{Scope, Scopes},
+};
 
 /// Transfers of ten and more are confirmed by whoever makes them.
 fn ask_the_user(setup: &mut Setup) {
@@ -295,6 +299,42 @@ async fn what_one_replica_asks_is_confirmed_at_another_and_outlives_the_one_that
     change_row(&world, &request, confirmed).await;
     becomes(&ann, &request, "revoked").await;
     assert_eq!(world.bank.executions("send_money"), 2);
+}
+
+/// Confirms a request as a process does that dies before the call, with the key of a frontend that speaks for ann.
+async fn confirm_by_key(world: &World, request: &Value, key: &str) {
+    let vote = "insert into approval_votes (tenant_id, id, approval_id, approver, choice, key_id)
+                select tenant_id, gen_random_uuid(), id, 'ann', 'approve', $1::uuid from approvals
+                where state = 'pending'";
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    let insert = sqlx::query(vote).bind(key);
+    insert.execute(&mut tenant).await.unwrap();
+    let confirmed =
+        "state = 'approved', decided_by = 'ann', lapses_at = clock_timestamp() + interval '1 hour'";
+    change_row(world, request, confirmed).await;
+}
+
+#[tokio::test]
+async fn a_confirmation_counts_as_long_as_the_key_that_gave_it() {
+    let world = confirming_alone(|_| {}).await;
+    let (ann, admin) = (
+        world.user("ann", &["employee"]).await,
+        world.admin().await,
+    );
+    let speaker = KeyKind::Frontend(FrontendHeaders::open_webui());
+    world.key("webui", Scopes::new([Scope::Chat]), speaker).await;
+    let keys = admin.get("/v1/admin/keys").await.expect(200);
+    let key = keys["items"][0]["id"].as_str().unwrap();
+    let (_, request) = asked(&ann, "10.00").await;
+    confirm_by_key(&world, &request, key).await;
+    becomes(&ann, &request, "succeeded").await;
+    let (_, request) = asked(&ann, "11.00").await;
+    let revoked = admin.delete(&format!("/v1/admin/keys/{key}")).await;
+    assert_eq!(revoked.status, 204);
+    confirm_by_key(&world, &request, key).await;
+    let view = becomes(&ann, &request, "revoked").await;
+    view["reason"].says("may still do so");
+    assert_eq!(world.bank.executions("send_money"), 1);
 }
 
 #[tokio::test]

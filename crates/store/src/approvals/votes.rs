@@ -12,7 +12,7 @@ use domain::{
     approval::{Approval, Choice, Vote},
     error::Result,
     ids::{ApiKeyId, ApprovalId, TenantId, UserId},
-    principal::Principal,
+    principal::{GUEST_USER, Principal},
 };
 
 /// The claims that identify the session of a vote.
@@ -61,19 +61,23 @@ pub async fn list_votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
     )
     .fetch_all(tx.conn())
     .await?;
-    let votes = rows.into_iter().map(|row| Vote {
-        approval: row.approval,
-        voter: Principal {
+    let votes = rows.into_iter().map(|row| {
+        let is_guest = row.approver.as_str().starts_with(GUEST_USER);
+        let voter = Principal {
             tenant,
             user: row.approver,
             claims: Arc::new(row.session.map(|session| session.0).unwrap_or_default()),
             locale: None,
-            authenticated: true,
+            authenticated: !is_guest,
             key: row.key,
-        },
-        choice: row.choice,
-        reason: row.reason,
-        at: row.at,
+        };
+        Vote {
+            approval: row.approval,
+            voter,
+            choice: row.choice,
+            reason: row.reason,
+            at: row.at,
+        }
     });
     Ok(votes.collect())
 }

@@ -377,7 +377,7 @@ pub async fn record(
 
 /// The approvals among the votes that count. Since their vote, their voters were not signed out by others, blocked or
 /// deleted; their issuers or keys are still valid; and by their newest claims they may decide the request. Voters
-/// whose ids look the same count as one person. A confirmation counts as long as the request of the same person does.
+/// whose ids look the same count as one person.
 pub(super) async fn count_votes(
     tx: &mut Tx,
     packs: &[Arc<Pack>],
@@ -397,12 +397,10 @@ pub(super) async fn count_votes(
     for (vote, standing) in given.into_iter().zip(judged) {
         let request = approvals.iter().find(|request| request.id == vote.approval);
         let may_decide = request.is_some_and(|request| {
-            request.asks_requester(vote.by())
-                || standing.is_ok_and(|voter| {
-                    voter
-                        .approver(packs)
-                        .is_ok_and(|approver| approver.may_decide(request))
-                })
+            standing.is_ok_and(|voter| {
+                let decider = voter.decider(packs, request);
+                decider.is_ok_and(|decider| decider.may_decide(request))
+            })
         });
         let look = skeleton(vote.by().as_str());
         let is_new = !counted
