@@ -28,9 +28,9 @@ use super::{
 use crate::app::{
     App,
     chat::transcript::{self, Transcript},
-    tools::approvals::{self, InterruptAnswer},
+    tools::approvals::{self, InterruptAnswer, InterruptResponse},
 };
-use domain::approval::{Approval, Kind};
+use domain::approval::Kind;
 
 /// Run an agent in a thread, and stream what happens as AG-UI events. A second request with the same `runId` gets the
 /// run of the first.
@@ -60,7 +60,6 @@ pub(super) async fn run(
         is_formatted: false,
         open: state.limits.open_stream(caller.principal())?,
     };
-    answer_interrupts(&state.app, &caller, &input).await?;
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await?;
     permit.release();
     let (conversation, run) = (turn.conversation(), turn.run().id);
@@ -84,11 +83,18 @@ async fn resume(
     mut shown: Transcript,
 ) -> Result<Response, Problem> {
     let principal = caller.principal();
-    let answered = answer_interrupts(app, caller, input).await?;
-    let is_decided = |answer| matches!(answer, InterruptAnswer::Confirm | InterruptAnswer::Decline);
+    let answers = input.answers();
+    let asked = transcript::find_conversation(app, principal, &input.chat()).await?;
+    let answered = approvals::answer_interrupts(app, principal, asked, &answers).await?;
+    let is_decided = |response: &InterruptResponse| {
+        matches!(
+            response.answer,
+            InterruptAnswer::Confirm | InterruptAnswer::Decline
+        )
+    };
     let mut waiting = Vec::new();
-    for (approval, answer) in &answered {
-        let approval = match answer {
+    for (approval, response) in answered.iter().zip(&answers) {
+        let approval = match response.answer {
             InterruptAnswer::Cancel => continue,
             InterruptAnswer::Confirm => &approvals::await_end(app, principal, approval.id).await?,
             _ => approval,
@@ -102,7 +108,7 @@ async fn resume(
             waiting.push(Interrupt::new(approval, message));
         }
     }
-    let unread = if answered.iter().any(|(_, answer)| is_decided(*answer)) {
+    let unread = if answers.iter().any(is_decided) {
         transcript::await_reports(app, principal, &input.chat()).await?
     } else {
         transcript::unread(app, principal, &input.chat()).await?
@@ -124,25 +130,4 @@ async fn resume(
         &input.ignored(),
     );
     Ok(response)
-}
-
-/// Handles the answers to interrupts; the requests as they stand then.
-async fn answer_interrupts(
-    app: &Arc<App>,
-    caller: &Caller,
-    input: &RunInput,
-) -> Result<Vec<(Approval, InterruptAnswer)>, Problem> {
-    let principal = caller.principal();
-    let conversation = if input.answers().next().is_some() {
-        transcript::find_conversation(app, principal, &input.chat()).await?
-    } else {
-        None
-    };
-    let mut answered = Vec::new();
-    for (interrupt, answer) in input.answers() {
-        let approval =
-            approvals::answer_interrupt(app, principal, conversation, interrupt, answer).await?;
-        answered.push((approval, answer));
-    }
-    Ok(answered)
 }

@@ -85,10 +85,9 @@ async fn answer_responses(
         mut transcript,
     } = responses;
     let conversation = transcript::find_conversation(app, principal, chat).await?;
+    let answered = approvals::answer_interrupts(app, principal, conversation, &answers).await?;
     let mut outcomes = Vec::new();
-    for (request, answer) in answers {
-        let approval =
-            approvals::answer_interrupt(app, principal, conversation, &request, answer).await?;
+    for approval in answered {
         let ended = approvals::await_end(app, principal, approval.id).await?;
         let outcome = outcome::of_request(app, principal, ended.id).await?;
         outcomes.push((ended.call_id, outcome));

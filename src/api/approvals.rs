@@ -24,7 +24,7 @@ use super::{
 use crate::app::{
     self, App,
     tools::approvals::{
-        ApprovalFilter, ApprovalSelection, Verdict, Waiting,
+        ApprovalFilter, ApprovalSelection, Ballot, Waiting,
         listening::{ApprovalStream, ApprovalUpdate, Badge},
         view::ApprovalView,
     },
@@ -191,12 +191,12 @@ pub(super) async fn decide(
     if shown_id != approval.id {
         return Err(other_request_error(&approval).into());
     }
-    let verdict = Verdict {
+    let ballot = Ballot {
         choice: new.decision,
         reason: new.reason,
         args_sha256,
     };
-    let approval = app::tools::approvals::decide(&app, &approver, approval.id, &verdict).await?;
+    let approval = app::tools::approvals::decide(&app, &approver, approval.id, ballot).await?;
     view(&app, &caller, &approval).await
 }
 

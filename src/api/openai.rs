@@ -101,6 +101,7 @@ pub(super) async fn chat(
         place: QuestionPlace::Transcript,
         is_resumable: false,
         response: None,
+        responses: Vec::new(),
     };
     let is_formatted = question.format.is_some();
     let options = AnswerOptions {

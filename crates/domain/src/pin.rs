@@ -49,7 +49,7 @@ struct KnownDefinitions {
 
 /// What becomes of a definition that a server lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Standing {
     /// It is accepted already, waits already, or is not pinned.
     Known,
     /// It is accepted now: nobody has seen tools of the server before, or the pack names the tool and nobody has seen it
@@ -86,24 +86,24 @@ impl Pins {
     }
 
     /// Judges a tool that a server lists.
-    pub fn judge(&self, server: &ServerSpec, tool: &Tool) -> Verdict {
+    pub fn judge(&self, server: &ServerSpec, tool: &Tool) -> Standing {
         let Some(Hex(hash)) = tool.hash.filter(|_| server.is_pinned()) else {
-            return Verdict::Known;
+            return Standing::Known;
         };
         let Some(tools) = self.0.get(&server.id) else {
-            return Verdict::Accept;
+            return Standing::Accept;
         };
         let known = tools.get(&tool.name);
         let is_accepted = known.is_some_and(|known| known.accepted.contains(&hash));
         let was_accepted = known.is_some_and(|known| !known.accepted.is_empty());
         let is_waiting = known.is_some_and(|known| known.waiting.contains(&hash));
         match (is_accepted, was_accepted) {
-            (true, _) => Verdict::Known,
+            (true, _) => Standing::Known,
             (false, false) if known.is_none() && server.grants_by_name(&tool.name) => {
-                Verdict::Accept
+                Standing::Accept
             }
-            _ if is_waiting => Verdict::Known,
-            _ => Verdict::Wait,
+            _ if is_waiting => Standing::Known,
+            _ => Standing::Wait,
         }
     }
 

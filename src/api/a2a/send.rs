@@ -16,7 +16,7 @@ use crate::app::{
         starting::{RunInitiator, RunTarget, StartedRun, begin, load_started},
     },
     tools::{
-        approvals::{self, InterruptAnswer},
+        approvals::{self, InterruptAnswer, InterruptResponse},
         skills,
     },
 };
@@ -264,8 +264,9 @@ impl A2aRequest<'_> {
                 "name a code that the task has asked about",
             ));
         };
-        let (request, conversation) = (asked.id.to_string(), asked.conversation_id);
-        approvals::answer_interrupt(app, principal, conversation, &request, answer).await?;
+        let (interrupt, conversation) = (asked.id.to_string(), asked.conversation_id);
+        let response = [InterruptResponse { interrupt, answer }];
+        approvals::answer_interrupts(app, principal, conversation, &response).await?;
         approvals::await_end(app, principal, asked.id).await?;
         self.task_of(run).await
     }

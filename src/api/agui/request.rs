@@ -12,7 +12,7 @@ use crate::{
     },
     app::{
         chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
-        tools::approvals::InterruptAnswer,
+        tools::approvals::{InterruptAnswer, InterruptResponse},
     },
 };
 use domain::{
@@ -106,9 +106,9 @@ impl RunInput {
         &self.run_id
     }
 
-    /// The answers to interrupts, each with the id of the interrupt.
-    pub fn answers(&self) -> impl Iterator<Item = (&str, InterruptAnswer)> {
-        self.resume.iter().map(|entry| {
+    /// The answers to interrupts.
+    pub fn answers(&self) -> Vec<InterruptResponse> {
+        let answers = self.resume.iter().map(|entry| {
             let payload = entry.payload.as_ref().map(|payload| &payload["approved"]);
             let answer = match (entry.status, payload.and_then(Value::as_bool)) {
                 (ResumeStatus::Cancelled, _) => InterruptAnswer::Cancel,
@@ -116,8 +116,12 @@ impl RunInput {
                 (ResumeStatus::Resolved, Some(false)) => InterruptAnswer::Decline,
                 (ResumeStatus::Resolved, None) => InterruptAnswer::Continue,
             };
-            (entry.interrupt_id.as_str(), answer)
-        })
+            InterruptResponse {
+                interrupt: entry.interrupt_id.clone(),
+                answer,
+            }
+        });
+        answers.collect()
     }
 
     /// The key of the thread among the chats of clients.
@@ -170,6 +174,7 @@ impl RunInput {
             place: QuestionPlace::Transcript,
             is_resumable: true,
             response: None,
+            responses: self.answers(),
         })
     }
 

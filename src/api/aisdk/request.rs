@@ -10,7 +10,7 @@ use crate::{
     },
     app::{
         chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
-        tools::approvals::InterruptAnswer,
+        tools::approvals::{InterruptAnswer, InterruptResponse},
     },
 };
 use domain::{message::Role, request_key::RequestKey};
@@ -95,6 +95,7 @@ impl UiChatRequest {
             place,
             is_resumable: true,
             response: None,
+            responses: Vec::new(),
         })
     }
 }
@@ -103,8 +104,7 @@ impl UiChatRequest {
 pub struct ApprovalResponses {
     /// The client's id of the message.
     pub message: Option<String>,
-    /// The id of each request, and the answer to it.
-    pub answers: Vec<(String, InterruptAnswer)>,
+    pub answers: Vec<InterruptResponse>,
     pub transcript: Transcript,
 }
 
@@ -137,7 +137,7 @@ fn read_all(field: &str, messages: &[UiMessage]) -> Result<Transcript, Problem> 
 
 impl UiMessage {
     /// The answers to requests for consent among the parts, which are tools in the state `approval-responded`.
-    fn answers(&self) -> Vec<(String, InterruptAnswer)> {
+    fn answers(&self) -> Vec<InterruptResponse> {
         let answered = self.parts.iter().filter_map(|part| {
             let approval = part.get("approval")?;
             let answer = if approval.get("approved")?.as_bool()? {
@@ -146,7 +146,8 @@ impl UiMessage {
                 InterruptAnswer::Decline
             };
             let is_new = part["state"] == "approval-responded";
-            is_new.then_some((approval.get("id")?.as_str()?.to_owned(), answer))
+            let interrupt = approval.get("id")?.as_str()?.to_owned();
+            is_new.then_some(InterruptResponse { interrupt, answer })
         });
         answered.collect()
     }

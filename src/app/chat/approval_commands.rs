@@ -16,7 +16,7 @@ use crate::app::{
     App,
     servers::agents,
     tools::{
-        approvals::{self, ApprovalFilter, Verdict, view::ApprovalView},
+        approvals::{self, ApprovalFilter, Ballot, view::ApprovalView},
         skills::outcome,
     },
 };
@@ -166,12 +166,12 @@ async fn run_command(
         // The user cannot decide, and `decide` says why.
         _ => approval.args_sha256,
     };
-    let verdict = Verdict {
+    let ballot = Ballot {
         choice,
         reason,
         args_sha256,
     };
-    let decided = approvals::decide(app, &approver, approval.id, &verdict).await?;
+    let decided = approvals::decide(app, &approver, approval.id, ballot).await?;
     if is_confirmation {
         return describe_outcome(app, run, decided.id).await;
     }

@@ -25,7 +25,7 @@ use crate::{
         platform::polls::POLL,
         runs::repeats,
         servers::{agents, credentials},
-        tools::approvals::notices,
+        tools::approvals::{self, InterruptResponse, PreparedAnswers, WrittenAnswers, notices},
     },
     live::LiveEvent,
 };
@@ -78,6 +78,8 @@ pub struct ClientQuestion {
     pub is_resumable: bool,
     /// Set when the answer can be read again by the id of the run.
     pub response: Option<ResponseSettings>,
+    /// The client's answers to calls that wait in its chat. They are kept with the question, or not at all.
+    pub responses: Vec<InterruptResponse>,
 }
 
 /// A question that was posted.
@@ -112,25 +114,33 @@ pub async fn ask(
     } else {
         None
     };
-    let (mut tx, mut found) = locate(app, principal, &pack, question, &transcript).await?;
+    let answers = prepare_responses(app, principal, question).await?;
+    let mut located = locate(app, principal, &pack, question, &transcript, &answers).await?;
+    let earlier = &located.found.conversation;
     let mut answer = None;
     // A prompt is an event, so a conversation without events has no open prompt.
     if question.files.is_empty()
-        && found.conversation.last_event > 0
-        && store::conversations::awaits_answer(&mut tx, found.conversation.id).await?
+        && earlier.last_event > 0
+        && store::conversations::awaits_answer(&mut located.tx, earlier.id).await?
     {
         // The transaction ends here, because matching an answer needs transactions of its own.
-        drop(tx);
+        let conversation = earlier.id;
+        drop(located.tx);
         let candidate = AnswerCandidate {
             principal,
             pack: &pack,
-            conversation: found.conversation.id,
+            conversation,
             text: &text,
             field: None,
         };
         answer = match_pending_prompt(app, &candidate).await?;
-        (tx, found) = locate(app, principal, &pack, question, &transcript).await?;
+        located = locate(app, principal, &pack, question, &transcript, &answers).await?;
     }
+    let LocatedQuestion {
+        mut tx,
+        answers,
+        found,
+    } = located;
     let FoundConversation {
         mut conversation,
         delivered,
@@ -158,11 +168,26 @@ pub async fn ask(
     let listening = ConversationStream::new(app, principal, conversation.id, delivered)
         .with_rows(delivered < conversation.last_event);
     tx.commit().await?;
+    answers.publish(app);
     Ok(PostedQuestion {
         conversation: conversation.id,
         run: post.publish(app, principal).run,
         listening,
     })
+}
+
+/// Prepares the client's answers to calls that wait in its chat.
+async fn prepare_responses(
+    app: &Arc<App>,
+    principal: &Principal,
+    question: &ClientQuestion,
+) -> Result<PreparedAnswers> {
+    let chat = question.chat.as_ref();
+    let conversation = match chat.filter(|_| !question.responses.is_empty()) {
+        Some(chat) => find_conversation(app, principal, chat).await?,
+        None => None,
+    };
+    approvals::prepare_answers(app, principal, conversation, &question.responses).await
 }
 
 /// Refuses a format that no answer of the agent can have.
@@ -452,15 +477,25 @@ struct FoundConversation {
     delivered: i64,
 }
 
-/// Finds and locks the conversation of a question. If there is none, begins one with the messages before the question,
-/// which are `earlier`.
+/// The conversation of a question, locked in the transaction of the question.
+struct LocatedQuestion {
+    tx: Tx,
+    /// The client's answers to calls that wait.
+    answers: WrittenAnswers,
+    found: FoundConversation,
+}
+
+/// Begins the transaction of a question: writes the client's answers to calls that wait, because requests are locked before
+/// conversations, and finds and locks the conversation of the question. If there is none, begins one with the messages
+/// before the question, which are `earlier`.
 async fn locate(
-    app: &App,
+    app: &Arc<App>,
     principal: &Principal,
     pack: &Pack,
     question: &ClientQuestion,
     earlier: &Transcript,
-) -> Result<(Tx, FoundConversation)> {
+    answers: &PreparedAnswers,
+) -> Result<LocatedQuestion> {
     // The stored message masks a secret that the user typed earlier, but the client's transcript still has the secret.
     let secrets = if earlier.is_empty() {
         Scrubber::default()
@@ -469,6 +504,7 @@ async fn locate(
     };
     let messages = parts_of(earlier, &secrets);
     let mut tx = app.db.tenant(principal.tenant).await?;
+    let answers = answers.write(app, &mut tx).await?;
     let found = match &question.place {
         QuestionPlace::Transcript => {
             let key = digest(question.chat.as_deref(), earlier);
@@ -506,13 +542,13 @@ async fn locate(
                     FoundConversation {
                         conversation,
                         delivered,
-                    }
+                        }
                 }
                 None => begin(&mut tx, principal, pack, messages).await?,
             }
         }
     };
-    Ok((tx, found))
+    Ok(LocatedQuestion { tx, answers, found })
 }
 
 /// Begins a new conversation with earlier messages.

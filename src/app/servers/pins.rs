@@ -24,7 +24,7 @@ use domain::{
     canonical::{self, Hash, Hex},
     error::{Error, ErrorCode, Result},
     ids::{AgentId, DefinitionId, ServerId, TenantId},
-    pin::{self, Pin, Pins, Verdict},
+    pin::{self, Pin, Pins, Standing},
     principal::Admin,
     server::{AccessMode, ServerSpec},
     tool::{Catalog, Tool},
@@ -93,10 +93,10 @@ pub async fn of_lists<'a>(
         let Some(list) = list else { continue };
         let judged = list.tools.iter();
         let judged = judged.map(|tool| (tool, pins.judge(server, tool)));
-        let news: Vec<_> = judged.filter(|(_, it)| *it != Verdict::Known).collect();
-        let is_written = |(tool, verdict): &(&Arc<Tool>, Verdict)| {
+        let news: Vec<_> = judged.filter(|(_, it)| *it != Standing::Known).collect();
+        let is_written = |(tool, standing): &(&Arc<Tool>, Standing)| {
             let key = || key_of(tenant, agent, server, tool);
-            *verdict == Verdict::Wait
+            *standing == Standing::Wait
                 && !is_one_list(server)
                 && app.pins.written.contains_key(&key())
         };
@@ -221,13 +221,13 @@ impl List<'_> {
 
     async fn add_news(&self, tx: &mut Tx, pins: &Pins) -> Result<Vec<AddedDefinition>> {
         let news = self.tools.iter().filter_map(|tool| {
-            let verdict = pins.judge(self.server, tool);
-            let hash = tool.hash.filter(|_| verdict != Verdict::Known)?;
+            let standing = pins.judge(self.server, tool);
+            let hash = tool.hash.filter(|_| standing != Standing::Known)?;
             Some(ListedDefinition {
                 tool: tool.name.clone(),
                 hash: hash.0,
                 definition: canonical::definition(tool),
-                is_accepted: verdict == Verdict::Accept,
+                is_accepted: standing == Standing::Accept,
             })
         });
         let news: Vec<_> = news.collect();

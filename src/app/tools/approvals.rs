@@ -22,8 +22,11 @@ use tracing::Span;
 
 use self::delivery::OutcomeMessage;
 pub use self::{
-    confirmation::{InterruptAnswer, answer_interrupt, await_end, confirm_for_client},
-    decision::{Verdict, cancel, decide, record, revoke_unpermitted},
+    confirmation::{
+        InterruptAnswer, InterruptResponse, PreparedAnswers, WrittenAnswers, answer_interrupts,
+        await_end, confirm_for_client, prepare_answers,
+    },
+    decision::{Ballot, cancel, decide, record, revoke_unpermitted},
     request::{ApprovalRequest, Requested, request, waiting_text},
     view::{
         ApprovalFilter, decidable_count, find, get, last_shown, list, own_open_count,

@@ -4,7 +4,7 @@ use chatelaine::cli::tools;
 use clap::Parser;
 use domain::{
     canonical::{self, Hex},
-    pin::{Pin, Pins, Verdict},
+    pin::{Pin, Pins, Standing},
     server::ServerSpec,
     tool::Tool,
 };
@@ -390,33 +390,33 @@ fn the_first_list_is_accepted_and_a_later_tool_only_where_it_is_named() {
     };
     let spec = with("toolAccess: { default: public }\ntools: [named, \"list_*\"]");
     assert_eq!(spec.pin, Pin::Hold);
-    let verdicts = |pins: &Pins, spec: &ServerSpec, tool: &Tool| {
+    let standing = |pins: &Pins, spec: &ServerSpec, tool: &Tool| {
         (pins.judge(spec, tool), pins.accepts(spec, tool))
     };
     let (named, listed) = (definition("named", None), definition("list_a", None));
     let changed = definition("named", Some(json!({ "v": 2 })));
     let mut pins = Pins::default();
-    assert_eq!(verdicts(&pins, &spec, &listed).0, Verdict::Accept);
+    assert_eq!(standing(&pins, &spec, &listed).0, Standing::Accept);
     pins.add(spec.id.clone(), "other".to_owned(), [0; 32], true);
-    assert_eq!(verdicts(&pins, &spec, &listed), (Verdict::Wait, false));
-    assert_eq!(verdicts(&pins, &spec, &named).0, Verdict::Accept);
+    assert_eq!(standing(&pins, &spec, &listed), (Standing::Wait, false));
+    assert_eq!(standing(&pins, &spec, &named).0, Standing::Accept);
     pins.add(
         spec.id.clone(),
         "named".to_owned(),
         named.hash.unwrap().0,
         true,
     );
-    assert_eq!(verdicts(&pins, &spec, &named), (Verdict::Known, true));
-    assert_eq!(verdicts(&pins, &spec, &changed), (Verdict::Wait, false));
+    assert_eq!(standing(&pins, &spec, &named), (Standing::Known, true));
+    assert_eq!(standing(&pins, &spec, &changed), (Standing::Wait, false));
     pins.add(
         spec.id.clone(),
         "named".to_owned(),
         changed.hash.unwrap().0,
         false,
     );
-    assert_eq!(verdicts(&pins, &spec, &changed), (Verdict::Known, false));
+    assert_eq!(standing(&pins, &spec, &changed), (Standing::Known, false));
     let off = with("pin: off\ntoolAccess: { default: public }");
-    assert_eq!(verdicts(&pins, &off, &changed), (Verdict::Known, true));
+    assert_eq!(standing(&pins, &off, &changed), (Standing::Known, true));
 }
 
 /// A server can write anything: it must not look like another part of the definition, and nothing is unseen.

@@ -207,6 +207,7 @@ impl NewResponse {
             place,
             is_resumable: false,
             response: self.is_stored().then(|| settings.clone()),
+            responses: Vec::new(),
         };
         Ok(Question { question, settings })
     }

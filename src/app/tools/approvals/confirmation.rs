@@ -6,14 +6,19 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{App, Verdict, cancel, decide, decider, find, unknown_request};
+use super::{
+    App, Ballot, decide, decider,
+    decision::{PreparedDecision, RequestChange, write_cancel},
+    find, unknown_request,
+};
 use crate::app::platform::polls::POLL;
 use domain::{
     approval::{Approval, Choice, Kind},
-    error::{Error, Result},
+    error::{Error, ErrorCode, Result},
     ids::{ApprovalId, ConversationId},
     principal::Principal,
 };
+use store::Tx;
 
 /// What a client answers to an interrupt, which is a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,34 +31,138 @@ pub enum InterruptAnswer {
     Cancel,
 }
 
-/// Answers the interrupt of a conversation, which a client names by the id of the request. A confirmation is confirmed or
-/// declined in the conversation that asked for it, and in no other. What others decide stays with them, and a request
-/// that was decided meanwhile stays as it is. Returns the request as it stands then.
-pub async fn answer_interrupt(
+/// An answer, and the interrupt that it is about.
+#[derive(Clone, Debug)]
+pub struct InterruptResponse {
+    /// The id of the request.
+    pub interrupt: String,
+    pub answer: InterruptAnswer,
+}
+
+/// Answers to interrupts of a conversation, with what must be known before their transaction begins. They are written all
+/// or none.
+pub struct PreparedAnswers(Vec<PreparedAnswer>);
+
+struct PreparedAnswer {
+    principal: Principal,
+    approval: Approval,
+    step: AnswerStep,
+}
+
+/// What an answer does.
+enum AnswerStep {
+    Nothing,
+    Cancel,
+    Decide(Box<PreparedDecision>),
+}
+
+/// The answers as a transaction has written them. They are published after the commit.
+pub struct WrittenAnswers(Vec<RequestChange>);
+
+/// Prepares the answers of a client. A confirmation is confirmed or declined in the conversation that asked for it, and in
+/// no other. What others decide stays with them.
+pub async fn prepare_answers(
     app: &Arc<App>,
     principal: &Principal,
     conversation: Option<ConversationId>,
-    interrupt: &str,
-    answer: InterruptAnswer,
-) -> Result<Approval> {
-    let approval = find(app, principal, interrupt).await?;
-    let choice = match answer {
-        InterruptAnswer::Continue => None,
-        InterruptAnswer::Cancel => return cancel_if_open(app, principal, approval).await,
-        InterruptAnswer::Confirm => Some(Choice::Approve),
-        InterruptAnswer::Decline => Some(Choice::Reject),
-    };
-    let Some(choice) = choice.filter(|_| approval.rule.kind() == Kind::Confirmation) else {
-        return Ok(approval);
-    };
-    if conversation.is_none() || approval.conversation != conversation {
-        return Err(unknown_request(interrupt));
+    responses: &[InterruptResponse],
+) -> Result<PreparedAnswers> {
+    let mut prepared = Vec::new();
+    for InterruptResponse { interrupt, answer } in responses {
+        let approval = find(app, principal, interrupt).await?;
+        let asks_user = approval.rule.kind() == Kind::Confirmation;
+        let choice = match answer {
+            InterruptAnswer::Confirm => Some(Choice::Approve),
+            InterruptAnswer::Decline => Some(Choice::Reject),
+            InterruptAnswer::Continue | InterruptAnswer::Cancel => None,
+        };
+        let step = match choice.filter(|_| asks_user) {
+            None if *answer == InterruptAnswer::Cancel => AnswerStep::Cancel,
+            None => AnswerStep::Nothing,
+            Some(_) if conversation.is_none() || approval.conversation != conversation => {
+                return Err(unknown_request(interrupt));
+            }
+            Some(choice) => {
+                let ballot = Ballot {
+                    choice,
+                    reason: None,
+                    args_sha256: approval.args_sha256,
+                };
+                let decider = decider(app, principal, &approval).await?;
+                let decision = PreparedDecision::new(app, &decider, approval.id, ballot).await?;
+                AnswerStep::Decide(Box::new(decision))
+            }
+        };
+        prepared.push(PreparedAnswer {
+            principal: principal.clone(),
+            approval,
+            step,
+        });
     }
-    decide_own(app, principal, &approval, choice).await
+    Ok(PreparedAnswers(prepared))
+}
+
+impl PreparedAnswers {
+    /// Writes the answers into a transaction, which must end after an error. A request that was decided meanwhile stays as
+    /// it is. Requests are locked before conversations.
+    pub async fn write(&self, app: &Arc<App>, tx: &mut Tx) -> Result<WrittenAnswers> {
+        let mut ids: Vec<_> = self.0.iter().map(|answer| answer.approval.id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            store::approvals::lock(tx, id).await?;
+        }
+        let mut written = Vec::new();
+        for answer in &self.0 {
+            let approval = &answer.approval;
+            let change = match &answer.step {
+                AnswerStep::Nothing => Ok(RequestChange::none(approval.clone())),
+                AnswerStep::Cancel => write_cancel(app, tx, &answer.principal, approval.id).await,
+                AnswerStep::Decide(decision) => Box::pin(decision.write(app, tx)).await,
+            };
+            written.push(match change {
+                Err(error) if is_decided(&error) => {
+                    let now = store::approvals::get(tx, approval.id).await?;
+                    RequestChange::none(now.unwrap_or_else(|| approval.clone()))
+                }
+                change => change?,
+            });
+        }
+        Ok(WrittenAnswers(written))
+    }
+}
+
+impl WrittenAnswers {
+    /// Publishes the answers after their commit. Returns the requests as they stand then, in the order of the answers.
+    pub fn publish(self, app: &Arc<App>) -> Vec<Approval> {
+        let published = self.0.into_iter();
+        published
+            .map(|change| change.publish(app).into_approval())
+            .collect()
+    }
+}
+
+/// Whether a decision comes too late. One about other arguments than those that were shown is refused.
+fn is_decided(error: &Error) -> bool {
+    matches!(error, Error::Conflict(..)) && error.code() != ErrorCode::ArgumentsChanged
+}
+
+/// Answers interrupts of a conversation, all or none. Returns the requests as they stand then.
+pub async fn answer_interrupts(
+    app: &Arc<App>,
+    principal: &Principal,
+    conversation: Option<ConversationId>,
+    responses: &[InterruptResponse],
+) -> Result<Vec<Approval>> {
+    let prepared = prepare_answers(app, principal, conversation, responses).await?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let written = prepared.write(app, &mut tx).await?;
+    tx.commit().await?;
+    Ok(written.publish(app))
 }
 
 /// Confirms or declines the call of a client that calls tools itself, in which it has no conversation, and waits for its
-/// end. The caller has checked that the request is for the call that the client makes again.
+/// end. The caller has checked that the request is for the call that the client makes again. One that was decided
+/// meanwhile stays as it is.
 pub async fn confirm_for_client(
     app: &Arc<App>,
     principal: &Principal,
@@ -61,40 +170,18 @@ pub async fn confirm_for_client(
     choice: Choice,
 ) -> Result<()> {
     let approval = find(app, principal, &id.to_string()).await?;
-    decide_own(app, principal, &approval, choice).await?;
-    await_end(app, principal, id).await?;
-    Ok(())
-}
-
-/// Decides with the hash of the arguments of this very request. One that was decided meanwhile stays as it is.
-async fn decide_own(
-    app: &Arc<App>,
-    principal: &Principal,
-    approval: &Approval,
-    choice: Choice,
-) -> Result<Approval> {
-    let decider = decider(app, principal, approval).await?;
-    let verdict = Verdict {
+    let decider = decider(app, principal, &approval).await?;
+    let ballot = Ballot {
         choice,
         reason: None,
         args_sha256: approval.args_sha256,
     };
-    match Box::pin(decide(app, &decider, approval.id, &verdict)).await {
-        Err(Error::Conflict(..)) => find(app, principal, &approval.id.to_string()).await,
-        decided => decided,
+    match Box::pin(decide(app, &decider, id, ballot)).await {
+        Err(error) if !is_decided(&error) => return Err(error),
+        _ => {}
     }
-}
-
-/// Takes a request back. One that was decided meanwhile stays as it is, and is returned as it was.
-async fn cancel_if_open(
-    app: &Arc<App>,
-    principal: &Principal,
-    approval: Approval,
-) -> Result<Approval> {
-    match cancel(app, principal, approval.id).await {
-        Err(Error::Conflict(..)) => Ok(approval),
-        cancelled => cancelled,
-    }
+    await_end(app, principal, id).await?;
+    Ok(())
 }
 
 /// Waits until nothing more happens to a request of the principal's, but no longer than the settings say that an answer

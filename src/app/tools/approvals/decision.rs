@@ -32,82 +32,169 @@ use store::{
 };
 
 /// An approver's decision about a request.
-pub struct Verdict {
+pub struct Ballot {
     pub choice: Choice,
     pub reason: Option<String>,
     /// The hash of the arguments that the approver saw.
     pub args_sha256: Hash,
 }
 
-/// Records a decision. The row is locked first, and everything that counts is read after that: waiting for the lock
-/// may have lasted past the expiry.
+/// Records a decision.
 pub async fn decide(
     app: &Arc<App>,
     approver: &Approver,
     id: ApprovalId,
-    verdict: &Verdict,
+    ballot: Ballot,
 ) -> Result<Approval> {
-    let obstacle = precheck(app, approver, id, verdict).await?;
-    let packs = served_packs(app, approver.tenant()).await?;
+    let decision = PreparedDecision::new(app, approver, id, ballot).await?;
     let mut tx = app.db.tenant(approver.tenant()).await?;
-    let approval = lock(&mut tx, approver, id, verdict).await?;
-    let votes = store::approvals::list_votes(&mut tx, &[id]).await?;
-    let mine = votes.iter().find(|vote| vote.by() == approver.user());
-    let counted = count_votes(&mut tx, &packs, &[&approval], &votes).await?;
-    // An approval that no longer counts can be given again, or turned into a rejection.
-    let is_void = |vote: &Vote| {
-        approval.state == State::Pending && !counted.iter().any(|other| other.by() == vote.by())
-    };
-    if let Some(mine) = mine.filter(|mine| !is_void(mine)) {
-        return repeat_vote(approval, mine, verdict);
-    }
-    if !store::approvals::is_live(&mut tx, id).await? {
-        return Err(Error::conflict(
-            ErrorCode::AlreadyDecided,
-            closed_reason(&approval),
-        ));
-    }
-    if let Some(reason) = obstacle {
-        let ended = revoke(app, tx, &approval, &reason).await?;
-        return Err(Error::conflict(
-            ErrorCode::ApprovalRevoked,
-            format!(
-                "{} cannot be approved any more and was revoked: {reason}",
-                ended.code
-            ),
-        ));
-    }
-    let approver = &approver_now(&mut tx, &packs, approver, &approval).await?;
-    if !approver.may_decide(&approval) {
-        return Err(refusal(approver, &approval));
-    }
-    if verdict.choice == Choice::Approve {
-        refuse_lookalike(approver, &approval, &counted)?;
-    }
-    let vote = Vote {
-        approval: id,
-        voter: approver.principal().clone(),
-        choice: verdict.choice,
-        reason: verdict.reason.as_deref().map(|said| one_line(said, REASON)),
-        at: app.clock.now(),
-    };
-    store::approvals::add_vote(&mut tx, approver.tenant(), &vote).await?;
-    let enough = are_enough(counted.len() + 1, &approval);
-    let (to, action) = outcome_of(verdict.choice, enough);
-    let (approval, delivered) = match to {
-        Some(to) => apply_vote(app, &mut tx, id, to, &vote, approver.name()).await?,
-        None => (get(&mut tx, id, &approval.code).await?, None),
-    };
-    let (by, reason) = (approver.user(), vote.reason.as_deref());
-    let step = AuditedStep::new(action, by).because(reason);
-    audit(app, &mut tx, &approval, step).await?;
+    let change = decision.write(app, &mut tx).await?;
     tx.commit().await?;
-    publish_outcome(app, &approval, delivered);
-    if approval.state == State::Approved {
-        // The receiver lives as long as the process works; after that, another replica finds the request.
-        let _ = app.due_approvals.send((approval.tenant, approval.id));
+    change.publish(app).into_result()
+}
+
+/// A decision with what must be known before its transaction begins.
+pub(super) struct PreparedDecision {
+    approver: Approver,
+    id: ApprovalId,
+    ballot: Ballot,
+    packs: Vec<Arc<Pack>>,
+    /// Why the request must not be approved.
+    obstacle: Option<String>,
+}
+
+/// What a transaction does to a request. It is published after the commit.
+pub(super) struct RequestChange {
+    approval: Approval,
+    delivered: Option<OutcomeMessage>,
+    /// Why the request was ended instead of decided.
+    refusal: Option<Error>,
+    /// Whether the request was changed at all.
+    is_new: bool,
+}
+
+impl RequestChange {
+    fn new(approval: Approval, delivered: Option<OutcomeMessage>) -> Self {
+        Self {
+            approval,
+            delivered,
+            refusal: None,
+            is_new: true,
+        }
     }
-    Ok(approval)
+
+    /// The request stays as it is.
+    pub fn none(approval: Approval) -> Self {
+        Self {
+            is_new: false,
+            ..Self::new(approval, None)
+        }
+    }
+
+    /// Publishes the change after its commit. A call that is approved by it is made.
+    pub fn publish(mut self, app: &Arc<App>) -> Self {
+        if self.is_new {
+            publish_outcome(app, &self.approval, self.delivered.take());
+            if self.approval.state == State::Approved {
+                // The receiver lives as long as the process works; after that, another replica finds the request.
+                let due = (self.approval.tenant, self.approval.id);
+                let _ = app.due_approvals.send(due);
+            }
+        }
+        self
+    }
+
+    /// The request as it stands after the change.
+    pub fn into_approval(self) -> Approval {
+        self.approval
+    }
+
+    fn into_result(self) -> Result<Approval> {
+        self.refusal.map_or(Ok(self.approval), Err)
+    }
+}
+
+impl PreparedDecision {
+    pub async fn new(
+        app: &Arc<App>,
+        approver: &Approver,
+        id: ApprovalId,
+        ballot: Ballot,
+    ) -> Result<Self> {
+        Ok(Self {
+            obstacle: precheck(app, approver, id, &ballot).await?,
+            packs: served_packs(app, approver.tenant()).await?,
+            approver: approver.clone(),
+            id,
+            ballot,
+        })
+    }
+
+    /// Writes the decision. The row is locked first, and everything that counts is read after that: waiting for the lock
+    /// may have lasted past the expiry. After an error nothing was written.
+    pub async fn write(&self, app: &Arc<App>, tx: &mut Tx) -> Result<RequestChange> {
+        let Self {
+            approver,
+            id,
+            ballot,
+            packs,
+            obstacle,
+        } = self;
+        let id = *id;
+        let approval = lock(tx, approver, id, ballot).await?;
+        let votes = store::approvals::list_votes(tx, &[id]).await?;
+        let mine = votes.iter().find(|vote| vote.by() == approver.user());
+        let counted = count_votes(tx, packs, &[&approval], &votes).await?;
+        // An approval that no longer counts can be given again, or turned into a rejection.
+        let is_void = |vote: &Vote| {
+            approval.state == State::Pending && !counted.iter().any(|other| other.by() == vote.by())
+        };
+        if let Some(mine) = mine.filter(|mine| !is_void(mine)) {
+            return repeat_vote(approval, mine, ballot).map(RequestChange::none);
+        }
+        if !store::approvals::is_live(tx, id).await? {
+            return Err(Error::conflict(
+                ErrorCode::AlreadyDecided,
+                closed_reason(&approval),
+            ));
+        }
+        if let Some(reason) = obstacle {
+            let revoked = revoke(app, tx, &approval, reason).await?;
+            let refusal = format!(
+                "{} cannot be approved any more and was revoked: {reason}",
+                approval.code
+            );
+            return Ok(RequestChange {
+                refusal: Some(Error::conflict(ErrorCode::ApprovalRevoked, refusal)),
+                ..revoked
+            });
+        }
+        let approver = &approver_now(tx, packs, approver, &approval).await?;
+        if !approver.may_decide(&approval) {
+            return Err(refusal(approver, &approval));
+        }
+        if ballot.choice == Choice::Approve {
+            refuse_lookalike(approver, &approval, &counted)?;
+        }
+        let vote = Vote {
+            approval: id,
+            voter: approver.principal().clone(),
+            choice: ballot.choice,
+            reason: ballot.reason.as_deref().map(|said| one_line(said, REASON)),
+            at: app.clock.now(),
+        };
+        store::approvals::add_vote(tx, approver.tenant(), &vote).await?;
+        let enough = are_enough(counted.len() + 1, &approval);
+        let (to, action) = outcome_of(ballot.choice, enough);
+        let (approval, delivered) = match to {
+            Some(to) => apply_vote(app, tx, id, to, &vote, approver.name()).await?,
+            None => (get(tx, id, &approval.code).await?, None),
+        };
+        let (by, reason) = (approver.user(), vote.reason.as_deref());
+        let step = AuditedStep::new(action, by).because(reason);
+        audit(app, tx, &approval, step).await?;
+        Ok(RequestChange::new(approval, delivered))
+    }
 }
 
 /// The state after a vote, if the vote changes it, and the name of the vote in the audit trail.
@@ -128,14 +215,14 @@ async fn lock(
     tx: &mut Tx,
     approver: &Approver,
     id: ApprovalId,
-    verdict: &Verdict,
+    ballot: &Ballot,
 ) -> Result<Approval> {
     store::approvals::lock(tx, id).await?;
     let approval = get(tx, id, &id.to_string()).await?;
     if !approver.may_decide(&approval) {
         return Err(refusal(approver, &approval));
     }
-    if verdict.args_sha256 != approval.args_sha256 {
+    if ballot.args_sha256 != approval.args_sha256 {
         return Err(Error::conflict(
             ErrorCode::ArgumentsChanged,
             format!(
@@ -148,8 +235,8 @@ async fn lock(
 }
 
 /// Answers a second vote of the same person: the same vote changes nothing, and another vote is refused.
-fn repeat_vote(approval: Approval, mine: &Vote, verdict: &Verdict) -> Result<Approval> {
-    if mine.choice == verdict.choice {
+fn repeat_vote(approval: Approval, mine: &Vote, ballot: &Ballot) -> Result<Approval> {
+    if mine.choice == ballot.choice {
         return Ok(approval);
     }
     Err(Error::conflict(
@@ -168,9 +255,9 @@ async fn precheck(
     app: &Arc<App>,
     approver: &Approver,
     id: ApprovalId,
-    verdict: &Verdict,
+    ballot: &Ballot,
 ) -> Result<Option<String>> {
-    if verdict.choice == Choice::Reject {
+    if ballot.choice == Choice::Reject {
         return Ok(None);
     }
     let mut tx = app.db.tenant(approver.tenant()).await?;
@@ -212,15 +299,27 @@ fn refuse_lookalike(approver: &Approver, approval: &Approval, counted: &[Vote]) 
 /// Takes back the principal's own request.
 pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Result<Approval> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::approvals::lock(&mut tx, id).await?;
-    let approval = store::approvals::get(&mut tx, id)
+    let change = write_cancel(app, &mut tx, principal, id).await?;
+    tx.commit().await?;
+    change.publish(app).into_result()
+}
+
+/// The same in a transaction. After an error nothing was written.
+pub(super) async fn write_cancel(
+    app: &Arc<App>,
+    tx: &mut Tx,
+    principal: &Principal,
+    id: ApprovalId,
+) -> Result<RequestChange> {
+    store::approvals::lock(tx, id).await?;
+    let approval = store::approvals::get(tx, id)
         .await?
         .filter(|found| *found.requester() == principal.user);
     let approval = approval.ok_or_else(|| unknown_request(&id.to_string()))?;
     if approval.state == State::Cancelled {
-        return Ok(approval);
+        return Ok(RequestChange::none(approval));
     }
-    if !store::approvals::is_live(&mut tx, id).await? {
+    if !store::approvals::is_live(tx, id).await? {
         return Err(Error::conflict(
             ErrorCode::AlreadyDecided,
             closed_reason(&approval),
@@ -234,13 +333,10 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         at: app.clock.now(),
     };
     let name = principal.display_name();
-    let (approval, delivered) =
-        apply_vote(app, &mut tx, id, State::Cancelled, &vote, &name).await?;
+    let (approval, delivered) = apply_vote(app, tx, id, State::Cancelled, &vote, &name).await?;
     let step = AuditedStep::new("approval.cancelled", &principal.user);
-    audit(app, &mut tx, &approval, step).await?;
-    tx.commit().await?;
-    publish_outcome(app, &approval, delivered);
-    Ok(approval)
+    audit(app, tx, &approval, step).await?;
+    Ok(RequestChange::new(approval, delivered))
 }
 
 /// Revokes the pending requests that a user may no longer make, by their newest claims.
@@ -259,9 +355,13 @@ pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId)
         };
         let mut tx = app.db.tenant(tenant).await?;
         store::approvals::lock(&mut tx, approval.id).await?;
-        match revoke(app, tx, &approval, &reason).await {
+        match revoke(app, &mut tx, &approval, &reason).await {
+            Ok(revoked) => {
+                tx.commit().await?;
+                revoked.publish(app);
+            }
             // It was decided meanwhile; the execution checks again.
-            Ok(_) | Err(Error::Conflict(..)) => {}
+            Err(Error::Conflict(..)) => {}
             Err(error) => return Err(error),
         }
     }
@@ -269,7 +369,12 @@ pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId)
 }
 
 /// Ends a pending request whose call has changed. The caller has locked it in this transaction.
-async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -> Result<Approval> {
+async fn revoke(
+    app: &Arc<App>,
+    tx: &mut Tx,
+    approval: &Approval,
+    reason: &str,
+) -> Result<RequestChange> {
     let (from, to, when) = (State::Pending, State::Revoked, TransitionGuard::Locked);
     let change = Transition {
         from,
@@ -279,16 +384,14 @@ async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -
         by: None,
         window: Duration::ZERO,
     };
-    let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
+    let ended = store::approvals::change(tx, approval.id, &change).await?;
     let ended =
         ended.ok_or_else(|| Error::conflict(ErrorCode::AlreadyDecided, closed_reason(approval)))?;
-    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    let delivered = delivery::deliver(app, tx, &ended, None).await?;
     let program = UserId(SYSTEM.into());
     let step = AuditedStep::new("approval.revoked", &program).because(Some(reason));
-    audit(app, &mut tx, &ended, step).await?;
-    tx.commit().await?;
-    publish_outcome(app, &ended, delivered);
-    Ok(ended)
+    audit(app, tx, &ended, step).await?;
+    Ok(RequestChange::new(ended, delivered))
 }
 
 /// Makes the transition that a vote causes.

@@ -8,7 +8,7 @@ use chatelaine::app::{
     accounts::add_tenant,
     platform::keys,
     tools::approvals::{
-        self, ApprovalRequest, Requested, Verdict,
+        self, ApprovalRequest, Requested, Ballot,
         execution::{self, Claimed, PermittedCall},
     },
 };
@@ -300,7 +300,7 @@ impl RealRequests {
                         app,
                         &approver,
                         kept.id,
-                        &Verdict {
+                        Ballot {
                             choice,
                             reason: None,
                             args_sha256,
