@@ -15,6 +15,8 @@ mod code;
 mod note;
 mod state;
 
+use std::{fmt, str::FromStr};
+
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -25,7 +27,7 @@ pub use self::{
     state::State,
 };
 use super::{
-    canonical::Hash,
+    canonical::{Hash, Hex, parse_hash},
     hidden::remove_hidden,
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
     policy::{ApprovalPolicy, Origin},
@@ -103,6 +105,13 @@ impl Approval {
         self.sealed.len() > 7
     }
 
+    pub fn shown_id(&self) -> ShownId {
+        ShownId {
+            id: self.id,
+            args_sha256: Some(self.args_sha256),
+        }
+    }
+
     pub fn requester(&self) -> &UserId {
         &self.principal.user
     }
@@ -118,6 +127,39 @@ impl Approval {
             at: self.created_at,
             kind: ActKind::Request,
         }
+    }
+}
+
+/// The name of a request in protocols whose clients send back nothing but an id: `ID.HASH`, with the hash of the arguments
+/// that were shown, or the id alone, with which nothing is confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShownId {
+    pub id: ApprovalId,
+    pub args_sha256: Option<Hash>,
+}
+
+impl fmt::Display for ShownId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.id)?;
+        match self.args_sha256 {
+            Some(hash) => write!(f, ".{}", Hex(hash)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for ShownId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (id, hash) = match text.split_once('.') {
+            Some((id, hash)) => (id, Some(parse_hash(hash).ok_or(())?)),
+            None => (text, None),
+        };
+        Ok(Self {
+            id: id.parse().map_err(|_| ())?,
+            args_sha256: hash,
+        })
     }
 }
 

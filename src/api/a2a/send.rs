@@ -264,9 +264,13 @@ impl A2aRequest<'_> {
                 "name a code that the task has asked about",
             ));
         };
-        let (interrupt, conversation) = (asked.id.to_string(), asked.conversation_id);
-        let response = [InterruptResponse { interrupt, answer }];
-        approvals::answer_interrupts(app, principal, conversation, &response).await?;
+        // A task shows its request, whose arguments never change, and its code is none of another task.
+        let response = InterruptResponse {
+            interrupt: format!("{}.{}", asked.id, asked.args_sha256),
+            answer,
+        };
+        let conversation = asked.conversation_id;
+        approvals::answer_interrupts(app, principal, conversation, &[response]).await?;
         approvals::await_end(app, principal, asked.id).await?;
         self.task_of(run).await
     }

@@ -181,7 +181,7 @@ impl Encoder {
         let note = self.notes.get(&approval);
         let kind = note.map(|note| note.kind).unwrap_or_default();
         self.interrupts.push(Interrupt {
-            id: approval.to_string(),
+            id: note.map_or_else(|| approval.to_string(), |note| note.shown_id().to_string()),
             reason: Interrupt::reason(kind),
             message: note.map_or(&result.text, |note| &note.text).clone(),
             tool_call_id: result.call_id.clone(),
@@ -193,8 +193,9 @@ impl Encoder {
     fn end(&mut self, end: AnswerEnd) -> Vec<AguiEvent> {
         let mut interrupts = std::mem::take(&mut self.interrupts);
         interrupts.retain(|interrupt| {
-            let decided =
-                |note: &Note| note.state != State::Pending && note.id.to_string() == interrupt.id;
+            let decided = |note: &Note| {
+                note.state != State::Pending && note.shown_id().to_string() == interrupt.id
+            };
             !self.notes.values().any(decided)
         });
         self.finish(outcome(interrupts), Some(end))
@@ -334,7 +335,7 @@ pub(in crate::api) enum AguiOutcome {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::api) struct Interrupt {
-    /// The id of the request for consent.
+    /// The id of the request for consent, a dot, and the hash of the arguments that the message shows.
     pub id: String,
     /// `tool_call`: others decide. `confirmation`: the user is asked to confirm the call.
     pub reason: &'static str,
@@ -352,7 +353,7 @@ impl Interrupt {
     pub fn new(approval: &Approval, message: String) -> Self {
         let kind = approval.rule.kind();
         Self {
-            id: approval.id.to_string(),
+            id: approval.shown_id().to_string(),
             reason: Self::reason(kind),
             message,
             tool_call_id: approval.call_id.clone(),

@@ -80,6 +80,7 @@ enum AguiRole {
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ResumeEntry {
+    /// The `id` of the interrupt. What the user is asked is confirmed only with all of it.
     interrupt_id: String,
     status: ResumeStatus,
     /// For a call that its own user is asked to confirm: `{"approved": true}` confirms it, `{"approved": false}` declines

@@ -244,7 +244,8 @@ fn output(result: ToolResult, asked: Option<&Note>) -> UiChunk {
     let (provider_executed, dynamic) = (true, true);
     match (result.status, result.approval) {
         (CallStatus::AwaitingApproval, Some(approval)) => UiChunk::ToolApprovalRequest {
-            approval_id: approval.to_string(),
+            approval_id: asked
+                .map_or_else(|| approval.to_string(), |note| note.shown_id().to_string()),
             tool_call_id,
             reason: asked.map_or(result.text, |note| note.text.clone()),
             is_automatic: asked.is_none(),

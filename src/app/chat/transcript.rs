@@ -542,7 +542,7 @@ async fn locate(
                     FoundConversation {
                         conversation,
                         delivered,
-                        }
+                    }
                 }
                 None => begin(&mut tx, principal, pack, messages).await?,
             }

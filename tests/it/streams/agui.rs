@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{approve, confirming, post, rest, world};
 use crate::support::{
-    bank::pair,
+    bank::{pair, payment},
     client::Client,
     has::Has,
     model::{Gate, calls, error, text},
@@ -202,6 +202,69 @@ async fn an_interrupt_that_asks_the_user_is_answered_by_the_next_run() {
         assert_eq!(told.last().unwrap()["outcome"]["type"], "success");
         assert_eq!(world.bank.executions("send_money"), 1);
     }
+}
+
+#[tokio::test]
+async fn several_answers_and_the_next_question_are_one_step() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let both = ["5.00", "6.00"].map(|amount| ("bank__send_money", payment(amount)));
+    world.model.reply(calls(both));
+    let mut shown = vec![user("pay both")];
+    let first = rest(post(&ann, PATH, &input("run-1", shown.clone())).await).await;
+    let interrupts = &first.last().unwrap()["outcome"]["interrupts"];
+    let interrupts = [0, 1].map(|at| interrupts[at]["id"].clone());
+    shown.extend(said(&first));
+    let states = async || {
+        let mine = ann.get("/v1/approvals?role=requester").await.expect(200);
+        let mine = mine["items"].as_array().unwrap().clone();
+        let states = mine
+            .iter()
+            .map(|it| it["state"].as_str().unwrap().to_owned());
+        states.collect::<Vec<_>>()
+    };
+    let resume = |ids: [Value; 2], messages: &[Value]| {
+        let mut body = input("run-3", messages);
+        let entry = |id| json!({ "interruptId": id, "status": "resolved", "payload": { "approved": true } });
+        body["resume"] = ids.into_iter().map(entry).collect();
+        body
+    };
+    let [first, second] = interrupts;
+    let other_hash = |id: &Value| {
+        let (id, _) = id.as_str().unwrap().split_once('.').unwrap();
+        json!(format!("{id}.{}", "ab".repeat(32)))
+    };
+    let only_id = json!(second.as_str().unwrap().split('.').next());
+    let mut asked = shown.clone();
+    asked.push(user("thanks"));
+    for messages in [&shown, &asked] {
+        for (wrong, status) in [
+            (other_hash(&second), 409),
+            (only_id.clone(), 409),
+            (json!("01a2"), 404),
+        ] {
+            let body = resume([first.clone(), wrong], messages);
+            ann.post(PATH, body).await.expect(status);
+            assert_eq!(states().await, ["pending", "pending"]);
+        }
+    }
+    // A question that is refused takes the answers with it.
+    let no_image = json!({ "type": "image", "source": { "type": "data", "mimeType": "image/png", "value": "AAAA" } });
+    asked.pop();
+    asked.push(json!({ "id": "u", "role": "user", "content": [{ "type": "text", "text": "thanks" }, no_image] }));
+    let body = resume([first.clone(), second.clone()], &asked);
+    let refused = ann.post(PATH, body).await;
+    assert!((400..500).contains(&refused.status), "{}", refused.text);
+    assert_eq!(states().await, ["pending", "pending"]);
+    assert_eq!(world.bank.executions("send_money"), 0);
+    asked.pop();
+    asked.push(user("thanks"));
+    let body = resume([first, second], &asked);
+    rest(post(&ann, PATH, &body).await).await;
+    eventually(async || states().await == ["succeeded", "succeeded"]).await;
+    // The same request again changes nothing.
+    rest(post(&ann, PATH, &body).await).await;
+    assert_eq!(world.bank.executions("send_money"), 2);
 }
 
 /// Waits until the outcome was told in the conversation.

@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::{Kind, Recorded, State};
-use crate::ids::{ApprovalId, UserId};
+use super::{Kind, Recorded, ShownId, State};
+use crate::{
+    canonical::parse_hash,
+    ids::{ApprovalId, UserId},
+};
 
 /// A request in a conversation, as things stood when the message was written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,6 +52,13 @@ pub struct Note {
 }
 
 impl Note {
+    pub fn shown_id(&self) -> ShownId {
+        ShownId {
+            id: self.id,
+            args_sha256: parse_hash(&self.args_sha256),
+        }
+    }
+
     /// The outcome as a model reads it. What servers and people said stands in JSON, where none of it can pass
     /// for the program's words.
     pub fn for_model(&self) -> String {

@@ -8,12 +8,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     App, Ballot, decide, decider,
-    decision::{PreparedDecision, RequestChange, write_cancel},
+    decision::{PreparedDecision, RequestChange, other_arguments, write_cancel},
     find, unknown_request,
 };
 use crate::app::platform::polls::POLL;
 use domain::{
-    approval::{Approval, Choice, Kind},
+    approval::{Approval, Choice, Kind, ShownId},
     error::{Error, ErrorCode, Result},
     ids::{ApprovalId, ConversationId},
     principal::Principal,
@@ -34,7 +34,7 @@ pub enum InterruptAnswer {
 /// An answer, and the interrupt that it is about.
 #[derive(Clone, Debug)]
 pub struct InterruptResponse {
-    /// The id of the request.
+    /// A [`ShownId`] as the client has it.
     pub interrupt: String,
     pub answer: InterruptAnswer,
 }
@@ -60,7 +60,7 @@ enum AnswerStep {
 pub struct WrittenAnswers(Vec<RequestChange>);
 
 /// Prepares the answers of a client. A confirmation is confirmed or declined in the conversation that asked for it, and in
-/// no other. What others decide stays with them.
+/// no other, and by the hash of the arguments that were shown. What others decide stays with them.
 pub async fn prepare_answers(
     app: &Arc<App>,
     principal: &Principal,
@@ -69,7 +69,8 @@ pub async fn prepare_answers(
 ) -> Result<PreparedAnswers> {
     let mut prepared = Vec::new();
     for InterruptResponse { interrupt, answer } in responses {
-        let approval = find(app, principal, interrupt).await?;
+        let shown: ShownId = interrupt.parse().map_err(|()| unknown_request(interrupt))?;
+        let approval = find(app, principal, &shown.id.to_string()).await?;
         let asks_user = approval.rule.kind() == Kind::Confirmation;
         let choice = match answer {
             InterruptAnswer::Confirm => Some(Choice::Approve),
@@ -83,10 +84,11 @@ pub async fn prepare_answers(
                 return Err(unknown_request(interrupt));
             }
             Some(choice) => {
+                let args_sha256 = shown.args_sha256;
                 let ballot = Ballot {
                     choice,
                     reason: None,
-                    args_sha256: approval.args_sha256,
+                    args_sha256: args_sha256.ok_or_else(|| other_arguments(&approval))?,
                 };
                 let decider = decider(app, principal, &approval).await?;
                 let decision = PreparedDecision::new(app, &decider, approval.id, ballot).await?;

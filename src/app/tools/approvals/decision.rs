@@ -223,15 +223,18 @@ async fn lock(
         return Err(refusal(approver, &approval));
     }
     if ballot.args_sha256 != approval.args_sha256 {
-        return Err(Error::conflict(
-            ErrorCode::ArgumentsChanged,
-            format!(
-                "these are not the arguments of {}; look at it again and decide anew",
-                approval.code
-            ),
-        ));
+        return Err(other_arguments(&approval));
     }
     Ok(approval)
+}
+
+/// The error for a decision about other arguments than those of the request.
+pub(super) fn other_arguments(approval: &Approval) -> Error {
+    let why = format!(
+        "these are not the arguments of {}; look at it again and decide anew",
+        approval.code
+    );
+    Error::conflict(ErrorCode::ArgumentsChanged, why)
 }
 
 /// Answers a second vote of the same person: the same vote changes nothing, and another vote is refused.

@@ -8,7 +8,7 @@ use chatelaine::app::{
     accounts::add_tenant,
     platform::keys,
     tools::approvals::{
-        self, ApprovalRequest, Requested, Ballot,
+        self, ApprovalRequest, Ballot, Requested,
         execution::{self, Claimed, PermittedCall},
     },
 };
