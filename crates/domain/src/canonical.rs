@@ -88,7 +88,7 @@ pub fn definition(tool: &Tool) -> String {
     let raw = |json: &RawValue| {
         let parsed = Json::parse(json.get()).ok();
         parsed
-            .filter(|parsed| text(parsed).is_ok())
+            .filter(|parsed| text(parsed).is_ok() && ambiguity(json.get()).is_none())
             .unwrap_or_else(|| Json::Text(json.get().to_owned()))
     };
     let plain = |text: &str| Json::Text(text.to_owned());

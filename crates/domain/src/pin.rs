@@ -148,10 +148,17 @@ const IN_ORDER: [&str; 8] = [
 ];
 
 /// A definition in lines for people, so that two of them can be compared: texts as they are, JSON with one member a line.
-/// Characters that nobody sees stand as `\u202e`. Unlike the definition it is not for machines.
+/// Characters that nobody sees stand as `\u202e`. Unlike the definition it is not for machines. What cannot be read, because
+/// it is nested too deeply, stands as it is, after a line that says so.
 pub fn to_lines(definition: &str) -> String {
     let mut lines = String::new();
-    let parsed = Json::parse(definition).unwrap_or(Json::Null);
+    let parsed = match Json::parse(definition) {
+        Ok(parsed) => parsed,
+        Err(why) => {
+            let text = format!("(not in lines, because {why})\n{definition}\n");
+            return escape_hidden(&text);
+        }
+    };
     for name in IN_ORDER {
         let Some(value) = parsed.get(name) else {
             continue;

@@ -229,6 +229,10 @@ impl Reader {
             )
         })?;
         let label = format!("tool {:?}", shorten_name(&tool.name));
+        // What is pinned and checked would be one of the two, and the model might read the other.
+        if let Some(why) = canonical::ambiguity(raw.get()) {
+            return Err(format!("{label}: {why}"));
+        }
         check_name(&tool.name).map_err(|why| format!("{label}: {why}"))?;
         if self.names.contains(&tool.name) {
             return Err(format!(

@@ -111,6 +111,29 @@ async fn a_broken_tool_keeps_its_siblings() {
     assert_eq!(dropped, expected, "{:#?}", found.dropped);
 }
 
+/// What is pinned would be one of the two, and the model might read the other.
+#[tokio::test]
+async fn a_tool_whose_members_stand_twice_is_left_out_and_named() {
+    let list = r#"{"tools":[
+        {"name":"twice","inputSchema":{"type":"object","properties":{"a":{"title":"x","title":"y"}}}},
+        {"name":"aside","inputSchema":{"type":"object"},"_meta":{"a":1,"a":2}},
+        {"name":"good","inputSchema":{"type":"object"}}
+    ]}"#;
+    let server = Scripted::modern(move |seen: Seen| async move {
+        (seen.method() == "tools/list").then(|| seen.raw_result(list))
+    })
+    .await;
+    let found = discover(&server).await.unwrap();
+    assert_eq!(names(&found), ["good"]);
+    assert_eq!(
+        found.dropped,
+        [
+            r#"tool "twice": the member "title" appears twice in one object"#,
+            r#"tool "aside": the member "a" appears twice in one object"#,
+        ]
+    );
+}
+
 #[tokio::test]
 async fn a_tool_without_a_schema_takes_any_arguments() {
     let list = json!({"tools": [{"name": "bare"}, {"name": "null", "inputSchema": null, "outputSchema": 3, "annotations": []}]});

@@ -459,3 +459,33 @@ fn a_definition_is_shown_whole_and_in_lines() {
         spelt(r#"{"maximum":12345678901234567891}"#)
     );
 }
+
+/// A schema that can just be read cannot be read one level deeper, within its definition.
+#[test]
+fn a_definition_that_cannot_be_read_is_shown_as_it_is() {
+    let mut tool = definition("echo", None);
+    let schema = format!(
+        "{}\"secret\u{202e}\"{}",
+        "{\"not\":".repeat(127),
+        "}".repeat(127)
+    );
+    tool.input_schema = serde_json::value::RawValue::from_string(schema).unwrap();
+    let lines = domain::pin::to_lines(&canonical::definition(&tool));
+    let (first, rest) = lines.split_once('\n').unwrap();
+    assert_eq!(first, "(not in lines, because it is nested too deeply)");
+    assert!(rest.contains(r#"secret\u202e"#), "{rest}");
+    assert!(rest.contains(r#""name":"echo""#), "{rest}");
+}
+
+#[test]
+fn a_member_that_stands_twice_is_part_of_the_definition() {
+    let with = |schema: &str| {
+        let mut tool = definition("echo", None);
+        tool.input_schema = serde_json::from_str(schema).unwrap();
+        canonical::definition(&tool)
+    };
+    assert_ne!(
+        with(r#"{"title":"first","title":"last"}"#),
+        with(r#"{"title":"last"}"#)
+    );
+}
