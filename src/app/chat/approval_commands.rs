@@ -33,6 +33,8 @@ use store::approvals::{ApprovalSelection, Waiting};
 
 /// Requests that are shown in each of the two lists: those that wait for the user, and the user's own.
 const SHOWN: u8 = 20;
+/// Requests of a program's key among which those of a conversation are looked for.
+const MOST_OF_KEY: u8 = 100;
 
 /// Whether a text is a command that shows requests or decides about them.
 pub(super) fn is_one(text: &str) -> bool {
@@ -75,6 +77,9 @@ async fn explain_error(
         return Ok(error.to_string());
     };
     let values = [("code", code.as_str())];
+    if let Error::NotFound(_) = error {
+        return Ok(texts.render(Key::ApprovalNotFound, &values));
+    }
     let view = match approvals::get(app, principal, &code).await {
         Ok(view) => view,
         Err(Error::NotFound(_)) => return Ok(texts.render(Key::ApprovalNotFound, &values)),
@@ -93,7 +98,6 @@ async fn explain_error(
         Error::Conflict(..) if view.votes.iter().any(|vote| vote.by == principal.user) => {
             texts.render(Key::ApprovalAlreadyVoted, &values)
         }
-        Error::NotFound(_) => texts.render(Key::ApprovalNotFound, &values),
         _ => error.to_string(),
     })
 }
@@ -115,6 +119,10 @@ async fn run_command(
         return Ok(vec![Part::text(usage)]);
     };
     let approval = approvals::find(app, principal, &code).await?;
+    let is_own = approval.requester() == &principal.user;
+    if is_own && !is_shown_in(principal, approval.conversation, run) {
+        return Err(Error::not_found(format!("request {code}")));
+    }
     if name == "/approvals" {
         let view = view_here(app, run, approval.id).await?;
         approvals::remember_shown(app, run, &[&view]).await?;
@@ -222,6 +230,16 @@ fn is_asked_in(conversation: Option<ConversationId>, run: &ClaimedRun) -> bool {
     conversation.is_none_or(|asking| asking == run.conversation)
 }
 
+/// Whether the conversation of a run may show a request of its own principal. Many people may speak with the key of a
+/// program, each in a conversation of their own.
+fn is_shown_in(
+    principal: &Principal,
+    conversation: Option<ConversationId>,
+    run: &ClaimedRun,
+) -> bool {
+    !principal.names_nobody() || conversation == Some(run.conversation)
+}
+
 /// A request with its arguments, for the reader of a conversation: what another conversation asks is not decided in it.
 async fn view_here(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<ApprovalView> {
     let mut view = approvals::get(app, &run.principal, &id.to_string()).await?;
@@ -319,11 +337,17 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
         as_approver: false,
         page: ApprovalSelection {
             waiting: None,
-            limit: i64::from(SHOWN),
+            limit: i64::from(if principal.names_nobody() {
+                MOST_OF_KEY
+            } else {
+                SHOWN
+            }),
             ..page
         },
     };
     let mut own = approvals::list(app, principal, &filter).await?;
+    own.retain(|view| is_shown_in(principal, view.conversation_id, run));
+    own.truncate(usize::from(SHOWN));
     for view in &mut own {
         if view.kind == Kind::Confirmation && view.decidable {
             let seen = view_here(app, run, view.id).await?;
