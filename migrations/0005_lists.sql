@@ -1,29 +1,11 @@
--- What was said before there was a search by words: the conversations of all tenants wait to be read.
-do $$
-declare
-  worker text := current_user;
-  all_tenants uuid[];
-  tenant uuid;
-begin
-  perform set_config('role', 'chatelaine_system', true);
-  select coalesce(array_agg(id), '{}') into all_tenants from tenants;
-  perform set_config('role', 'chatelaine_tenant', true);
-  foreach tenant in array all_tenants loop
-    perform set_config('app.tenant_id', tenant::text, true);
-    insert into unindexed_messages (tenant_id, user_id, id, seq, created_at)
-    select tenant_id, user_id, id, last_seq, created_at from conversations
-    where tenant_id = tenant and (last_seq > 0 or title <> '')
-    on conflict do nothing;
-  end loop;
-  perform set_config('role', worker, true);
-end
-$$;
-
 -- Lines of the trail that did not end well are few, and looked for among many that did.
 create index audit_by_outcome on audit (tenant_id, outcome, id) where outcome not in ('succeeded', 'outcome_unknown');
 create index audit_outcomes_by_outcome on audit_outcomes (tenant_id, outcome, id) where outcome <> 'succeeded';
 -- By a tool, whatever its server.
 create index audit_by_tool_name on audit (tenant_id, tool, id) where tool is not null;
+
+-- Requests that wait for others are counted, and those about which only their own user is asked are not.
+grant select (approvers) on approvals to chatelaine_system;
 
 -- Requests for consent that ended otherwise than most, and who has voted.
 create index approvals_by_state on approvals (tenant_id, state, id)
@@ -45,7 +27,8 @@ end
 $$;
 create trigger count_calls after insert on audit referencing new table as lines
   for each statement execute function count_calls();
--- No line is added between the trigger and this count: the trigger's lock lasts as long.
+-- What is there already. No line is added between the trigger and this count: the trigger's lock lasts as long. And the
+-- conversations from before there was a search by words wait to be read.
 do $$
 declare
   worker text := current_user;
@@ -61,6 +44,10 @@ begin
     select tenant_id, gen_random_uuid(), (at at time zone 'utc')::date, actor, agent, count(*)
     from audit where tenant_id = tenant and action = 'tool.call' and agent is not null
     group by tenant_id, (at at time zone 'utc')::date, actor, agent;
+    insert into unindexed_messages (tenant_id, user_id, id, seq, created_at)
+    select tenant_id, user_id, id, last_seq, created_at from conversations
+    where tenant_id = tenant and (last_seq > 0 or title <> '')
+    on conflict do nothing;
   end loop;
   perform set_config('role', worker, true);
 end

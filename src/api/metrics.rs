@@ -163,7 +163,7 @@ const METRICS: &[Metric] = &[
     ),
     metric(
         "chatelaine_approvals_waiting",
-        "requests for consent that wait for a decision",
+        "calls that wait for the approval of others",
     ),
     metric(
         "chatelaine_approvals_oldest_seconds",

@@ -239,7 +239,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
     (
         "approvals",
-        "tenant_id id state expires_at changed_at lease_until withdrawn",
+        "tenant_id id state approvers expires_at changed_at lease_until withdrawn",
     ),
     ("catalogs_of_all", "*"),
     ("conversations", "tenant_id id last_event"),

@@ -14,7 +14,7 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 
 pub use self::{
-    insertion::{NewApproval, count_open, find_elsewhere, find_same, insert},
+    insertion::{NewApproval, OpenRequests, count_open, find_elsewhere, find_same, insert},
     lists::{
         ApprovalOwner, ApprovalSelection, LastChange, Waiting, count_open_of_requester,
         count_undecided, list, list_changed, list_last_changes,

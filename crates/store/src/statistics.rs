@@ -23,7 +23,7 @@ pub struct PoolLoad {
 pub struct Backlog {
     pub runs: i32,
     pub oldest_run: f64,
-    /// Requests for consent that wait for a decision.
+    /// Requests that wait for the approval of others. What users do not answer about their own calls is nobody's work.
     pub approvals: i32,
     pub oldest_approval: f64,
     /// Of these, those that expire within an hour.
@@ -45,7 +45,8 @@ pub async fn get_backlog(tx: &mut Tx) -> Result<Backlog> {
              select count(*)::int as number,
                     ('x0000' || translate(left(min(id::text), 13), '-', ''))::bit(64)::bigint / 1000.0 as oldest,
                     (count(*) filter (where expires_at < statement_timestamp() + interval '1 hour'))::int as expiring
-             from approvals where state = 'pending' and expires_at > statement_timestamp()
+             from approvals
+             where state = 'pending' and expires_at > statement_timestamp() and cardinality(approvers) > 0
            ), undelivered as (
              select count(*)::int as number, min(created_at) as oldest from webhook_deliveries
              where next_attempt_at is not null

@@ -2,7 +2,10 @@
 //! answer.
 
 use super::*;
-use crate::support::{client::plain, has::Has};
+use crate::support::{
+    client::{plain, tool_results},
+    has::Has,
+};
 use domain::{
     account::{FrontendHeaders, KeyKind},
     principal::{Scope, Scopes},
@@ -317,12 +320,11 @@ async fn confirm_by_key(world: &World, request: &Value, key: &str) {
 #[tokio::test]
 async fn a_confirmation_counts_as_long_as_the_key_that_gave_it() {
     let world = confirming_alone(|_| {}).await;
-    let (ann, admin) = (
-        world.user("ann", &["employee"]).await,
-        world.admin().await,
-    );
+    let (ann, admin) = (world.user("ann", &["employee"]).await, world.admin().await);
     let speaker = KeyKind::Frontend(FrontendHeaders::open_webui());
-    world.key("webui", Scopes::new([Scope::Chat]), speaker).await;
+    world
+        .key("webui", Scopes::new([Scope::Chat]), speaker)
+        .await;
     let keys = admin.get("/v1/admin/keys").await.expect(200);
     let key = keys["items"][0]["id"].as_str().unwrap();
     let (_, request) = asked(&ann, "10.00").await;
@@ -402,4 +404,50 @@ async fn a_guest_confirms_too_and_webhooks_hear_of_no_confirmation() {
             .await
             .unwrap();
     assert_eq!(told, 0);
+}
+
+#[tokio::test]
+async fn what_users_are_asked_takes_no_place_of_the_tenant_and_is_no_approval_that_waits() {
+    let world = confirming_alone(|setup| {
+        setup.config.approvals_per_tenant = 1;
+        setup.config.approvals_per_user = 2;
+    })
+    .await;
+    let ann = world.user("ann", &["employee"]).await;
+    for amount in ["10.00", "11.00"] {
+        asked(&ann, amount)
+            .await
+            .1
+            .has(json!({ "state": "pending" }));
+    }
+    let (conversation, _) = asked(&ann, "12.00").await;
+    let result = &tool_results(&ann, &conversation).await[0];
+    result["text"].says("at most 2 may");
+    let mut tx = world.db.db.system().await.unwrap();
+    let backlog = store::statistics::get_backlog(&mut tx).await.unwrap();
+    assert_eq!((backlog.approvals, backlog.expiring_approvals), (0, 0));
+}
+
+/// Many people may speak with the key of a program, which a frontend of its own holds.
+#[tokio::test]
+async fn a_conversation_under_the_key_of_a_program_shows_and_decides_nothing_of_another() {
+    let world = confirming().await;
+    let claims = json!({ "roles": ["employee"] });
+    let speaker = KeyKind::Service(claims.as_object().unwrap().clone());
+    let key = world.key("desk", Scopes::new([Scope::Chat]), speaker).await;
+    let desk = world.client(&key);
+    let (conversation, request) = asked(&desk, "10.00").await;
+    let code = code(&request);
+    let other = desk.open("bank").await;
+    for line in ["/approvals", "/confirm", "/decline", "/cancel"] {
+        let line = format!("{line} {code}");
+        says(&said_in(&desk, &other, &line).await, "There is no request");
+    }
+    let listed = said_in(&desk, &other, "/approvals").await;
+    assert!(!listed.contains(code), "{listed}");
+    says(&said_in(&desk, &conversation, "/approvals").await, code);
+    assert_eq!(state(&desk, &request).await, "pending");
+    see().await;
+    let cancelled = said_in(&desk, &conversation, &format!("/cancel {code}")).await;
+    says(&cancelled, "taken back");
 }

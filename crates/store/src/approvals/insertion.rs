@@ -130,15 +130,23 @@ pub async fn find_elsewhere(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option
     Ok(code)
 }
 
-/// Counts the open requests of a user, and of the tenant.
-pub async fn count_open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
-    let row = sqlx::query!(
-        r#"select count(*) filter (where requester = $1) as "own!", count(*) as "all!"
+/// Open requests: of a user, and those of the tenant that wait for others.
+pub struct OpenRequests {
+    pub own: i64,
+    pub for_others: i64,
+}
+
+/// Counts the open requests of a user, and of the tenant. What users are asked about their own calls takes nobody else's
+/// place.
+pub async fn count_open(tx: &mut Tx, requester: &UserId) -> Result<OpenRequests> {
+    let counted = sqlx::query_as!(
+        OpenRequests,
+        r#"select count(*) filter (where requester = $1) as "own!",
+                  count(*) filter (where cardinality(approvers) > 0) as "for_others!"
            from approvals where tenant_id = $2 and state in ('pending', 'approved', 'executing')"#,
         requester.as_str(),
         tx.tenant()?.0,
     )
-    .fetch_one(tx.conn())
-    .await?;
-    Ok((row.own, row.all))
+    .fetch_one(tx.conn());
+    Ok(counted.await?)
 }

@@ -24,7 +24,11 @@ use domain::{
     secret::Secret,
     tool::Tool,
 };
-use store::{Tx, approvals::NewApproval, messages::NewMessage};
+use store::{
+    Tx,
+    approvals::{NewApproval, OpenRequests},
+    messages::NewMessage,
+};
 
 /// How often a code is drawn while other open requests have the same.
 const CODES: usize = 12;
@@ -108,7 +112,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         return requested_again(app, tx, same, &asked, run_ordinal).await;
     }
     let equal_elsewhere = store::approvals::find_elsewhere(&mut tx, &new).await?;
-    check_caps(app, &mut tx, &principal.user).await?;
+    check_caps(app, &mut tx, &principal.user, rule.kind()).await?;
     let approval = match insert_with_code(&mut tx, &new).await? {
         Inserted::New(approval) => approval,
         Inserted::Same(same) => {
@@ -236,8 +240,8 @@ async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Resul
     store::approvals::add_vote(tx, approval.tenant, &vote).await
 }
 
-async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {
-    let (own, all) = store::approvals::count_open(tx, requester).await?;
+async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId, kind: Kind) -> Result<()> {
+    let OpenRequests { own, for_others } = store::approvals::count_open(tx, requester).await?;
     let (most_own, most) = (
         app.config.approvals_per_user,
         app.config.approvals_per_tenant,
@@ -248,10 +252,10 @@ async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {
         );
         return Err(Error::conflict(ErrorCode::LimitReached, why));
     }
-    if all >= i64::from(most) {
+    if kind == Kind::Approval && for_others >= i64::from(most) {
         return Err(Error::conflict(
             ErrorCode::LimitReached,
-            format!("{all} calls wait for approval already, and at most {most} may"),
+            format!("{for_others} calls wait for approval already, and at most {most} may"),
         ));
     }
     Ok(())
