@@ -519,3 +519,29 @@ async fn looks_that_are_taken_together_share_a_transaction_and_fail_alone() {
         assert_eq!(found, (1, 1), "one tenant, over one connection");
     }
 }
+
+#[tokio::test]
+async fn a_look_at_access_waits_for_no_other_look() {
+    let test = TestDb::new().await;
+    let (seen, slow) = tokio::sync::oneshot::channel::<()>();
+    // It has its transaction, and reads until the other one has read.
+    let slow = test.db.look(move |tx| {
+        Box::pin(async move {
+            slow.await.unwrap();
+            store::tenants::list(tx).await
+        })
+    });
+    let fast = async {
+        let looks = (0..3).map(|_| {
+            test.db
+                .look_at_access(|tx| Box::pin(store::tenants::list(tx)))
+        });
+        let looks = futures_util::future::join_all(looks).await;
+        seen.send(()).unwrap();
+        looks.into_iter().collect::<Result<Vec<_>, _>>()
+    };
+    let (slow, fast) = tokio::time::timeout(TIME_LIMIT, async { tokio::join!(slow, fast) })
+        .await
+        .expect("the look at access does not wait");
+    assert_eq!((slow.unwrap().len(), fast.unwrap().len()), (0, 3));
+}

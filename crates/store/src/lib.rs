@@ -107,7 +107,7 @@ pub struct Db {
     direct: Option<Arc<PgConnectOptions>>,
     /// The number of transactions of tenants that this process has begun.
     begun: Arc<AtomicU64>,
-    looks: Arc<looks::Waiting>,
+    looks: Arc<looks::Looks>,
     health: Arc<Health>,
 }
 

@@ -1,5 +1,6 @@
 //! Looks: what the program itself asks the database again and again, to see whether there is work or news. Looks that
-//! are taken at the same time share one transaction, so that an idle replica costs the database little.
+//! are taken at the same time share one transaction, so that an idle replica costs the database little. Those about access
+//! that has ended have a transaction of their own: it ends within seconds, however slow another look is.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -18,9 +19,32 @@ const TOGETHER: Duration = Duration::from_millis(10);
 /// Asks its question, unless there is no transaction. Returns whether the transaction is still good for the next one.
 type Look = Box<dyn for<'a> FnOnce(Result<&'a mut Tx>) -> BoxFuture<'a, bool> + Send>;
 
-/// The looks that wait for the next transaction.
+/// The looks that wait for their next transaction.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<Vec<Look>>);
+pub(super) struct Looks {
+    work: Waiting,
+    access: Waiting,
+}
+
+/// What a look is about.
+#[derive(Clone, Copy)]
+enum Subject {
+    Work,
+    /// Sign-outs, revoked keys, and changed claims, tenants and issuers.
+    Access,
+}
+
+impl Looks {
+    fn about(&self, subject: Subject) -> &Waiting {
+        match subject {
+            Subject::Work => &self.work,
+            Subject::Access => &self.access,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting(Mutex<Vec<Look>>);
 
 impl Waiting {
     /// Adds a look. Returns whether it is the first.
@@ -42,6 +66,22 @@ impl Db {
         &self,
         question: impl for<'a> FnOnce(&'a mut Tx) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
+        self.look_about(Subject::Work, question).await
+    }
+
+    /// Like [`Db::look`], for access that has ended. Such looks wait for each other, and for no other look.
+    pub async fn look_at_access<T: Send + 'static>(
+        &self,
+        question: impl for<'a> FnOnce(&'a mut Tx) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.look_about(Subject::Access, question).await
+    }
+
+    async fn look_about<T: Send + 'static>(
+        &self,
+        subject: Subject,
+        question: impl for<'a> FnOnce(&'a mut Tx) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let look: Look = Box::new(move |tx| {
             Box::pin(async move {
@@ -55,19 +95,19 @@ impl Db {
                 is_good
             })
         });
-        if self.looks.push(look) {
+        if self.looks.about(subject).push(look) {
             let db = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(TOGETHER).await;
-                db.take_looks().await;
+                db.take_looks(subject).await;
             });
         }
         let lost = |_| Error::Internal(anyhow::anyhow!("a look of the database ended early"));
         answered.await.map_err(lost)?
     }
 
-    async fn take_looks(&self) {
-        let (mut looks, mut open) = (self.looks.take().into_iter(), None);
+    async fn take_looks(&self, subject: Subject) {
+        let (mut looks, mut open) = (self.looks.about(subject).take().into_iter(), None);
         while let Some(look) = looks.next() {
             let begun = match open.take() {
                 Some(tx) => Ok(tx),

@@ -74,7 +74,7 @@ pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
     let before = shared.watched.load_full();
     let (asked_tenants, asked_issuers, seen_before) =
         (tenants.clone(), issuers.clone(), before.clone());
-    let stamps = app.db.look(move |tx| {
+    let stamps = app.db.look_at_access(move |tx| {
         Box::pin(async move {
             let of_tenants = store::tenants::list_stamps(tx, &asked_tenants).await?;
             let of_issuers = store::issuers::list_stamps(tx, &asked_issuers).await?;

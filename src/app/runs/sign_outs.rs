@@ -187,7 +187,7 @@ pub async fn poll_ended(
 ) -> Result<()> {
     let found = app
         .db
-        .look(|tx| Box::pin(store::sign_outs::list_recent(tx)));
+        .look_at_access(|tx| Box::pin(store::sign_outs::list_recent(tx)));
     let found = found.await?;
     for (tenant, what, at) in &found {
         if known.contains(&(*tenant, what.clone(), *at)) {
