@@ -30,7 +30,7 @@ use self::{
     },
     runs::{ending, run_slots, scheduler, sign_outs},
     servers::{connections, credentials, oauth, orchestrator, pins, registry},
-    tools::{client_tools, elicitations, toolset},
+    tools::{client_tools, elicitations, policy_trials, toolset},
 };
 use crate::live::Live;
 use domain::{
@@ -68,6 +68,7 @@ pub struct App {
     pub packs: PackStore,
     pub registry: registry::Registry,
     pub keys: keys::Keys,
+    pub(crate) policy_trials: policy_trials::TrialsUnderWay,
     pub webhooks: webhooks::Webhooks,
     pub orchestrator: orchestrator::Orchestrator,
     /// Set when the first discovery of servers has ended.
@@ -170,6 +171,7 @@ impl App {
             tools: toolset::Toolsets::default(),
             client_calls: client_tools::OpenCalls::default(),
             keys,
+            policy_trials: policy_trials::TrialsUnderWay::default(),
             webhooks: webhooks::Webhooks::new(egress.for_tenants()),
             orchestrator: new_orchestrator(),
             packs,

@@ -182,6 +182,7 @@ pub async fn test_calls(
         user: None,
         since: Clock::System.now() - time::Duration::days(days.into()),
         after: None,
+        before: None,
         limit: PAGE,
     };
     loop {

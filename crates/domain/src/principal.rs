@@ -101,6 +101,13 @@ impl Principal {
         })
     }
 
+    /// The key that is all that is known of the caller: that of a guest or a program. A frontend's key speaks for others.
+    pub fn own_key(&self) -> Option<ApiKeyId> {
+        let user = self.user.as_str();
+        let is_key = user.starts_with(GUEST_USER) || user.starts_with(KEY_USER);
+        self.key.filter(|_| is_key)
+    }
+
     /// Whether no person is named: the key of a program, which may speak for many people.
     pub fn names_nobody(&self) -> bool {
         self.key.is_some() && self.user.as_str().starts_with(KEY_USER)

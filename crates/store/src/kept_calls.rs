@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::Tx;
 use domain::{
     error::Result,
-    ids::{AgentId, ServerId, UserId},
+    ids::{AgentId, ApiKeyId, ServerId, UserId},
     policy::Origin,
 };
 
@@ -27,6 +27,8 @@ pub struct KeptCall {
 pub struct NewCall<'a> {
     pub id: Uuid,
     pub user: &'a UserId,
+    /// The key of a guest or a program, who have no row among the users.
+    pub own_key: Option<ApiKeyId>,
     pub agent: &'a AgentId,
     pub server: &'a ServerId,
     pub tool: &'a str,
@@ -34,11 +36,19 @@ pub struct NewCall<'a> {
     pub sealed: &'a [u8],
 }
 
-/// Keeps a call, if the tenant keeps calls.
+/// Keeps a call, if the tenant keeps calls and its user was not deleted meanwhile. A deletion of the user waits for this
+/// transaction, and then deletes the call: it changes the row of the user, or of the key of a guest or a program, first.
 pub async fn put(tx: &mut Tx, call: &NewCall<'_>) -> Result<()> {
     sqlx::query!(
-        "insert into kept_calls (tenant_id, id, user_id, agent, server, tool, origin, sealed)
-         select id, $2, $3, $4, $5, $6, $7, $8 from tenants where id = $1 and retention ? 'call_arguments'",
+        "with person as (
+           select user_id from users where tenant_id = $1 and user_id = $3 for key share
+         ), holder as (
+           select id from api_keys where tenant_id = $1 and id = $9 and revoked_at is null for share
+         )
+         insert into kept_calls (tenant_id, id, user_id, agent, server, tool, origin, sealed)
+         select id, $2, $3, $4, $5, $6, $7, $8 from tenants
+         where id = $1 and retention ? 'call_arguments'
+           and (exists (select from person) or exists (select from holder))",
         tx.tenant()?.0,
         call.id,
         call.user.as_str(),
@@ -47,6 +57,7 @@ pub async fn put(tx: &mut Tx, call: &NewCall<'_>) -> Result<()> {
         call.tool,
         call.origin as Origin,
         call.sealed,
+        call.own_key.map(|key| key.0),
     )
     .execute(tx.conn())
     .await?;
@@ -61,6 +72,8 @@ pub struct Selection<'a> {
     pub since: OffsetDateTime,
     /// Only those after this one.
     pub after: Option<Uuid>,
+    /// Only those before this one.
+    pub before: Option<Uuid>,
     pub limit: i64,
 }
 
@@ -71,36 +84,36 @@ pub async fn list(tx: &mut Tx, which: Selection<'_>) -> Result<Vec<KeptCall>> {
         r#"select id, at, user_id as "user", agent as "agent: _", server as "server: _", tool, origin as "origin: _", sealed
            from kept_calls
            where tenant_id = $1 and ($2::text is null or agent = $2) and ($3::text is null or user_id = $3)
-             and at >= $4 and ($5::uuid is null or id > $5)
-           order by id limit $6"#,
+             and at >= $4 and ($5::uuid is null or id > $5) and ($6::uuid is null or id < $6)
+           order by id limit $7"#,
         tx.tenant()?.0,
         which.agent.map(AgentId::as_str),
         which.user.map(UserId::as_str),
         which.since,
         which.after,
+        which.before,
         which.limit,
     );
     Ok(calls.fetch_all(tx.conn()).await?)
 }
 
-/// Calls of an agent before this one, the newest first: at most `limit`, none before `since`.
-pub async fn list_before(
+/// The last call of an agent that is older than the `most` calls before this one. `None` when there are no more than
+/// these since `since`.
+pub async fn find_older(
     tx: &mut Tx,
     agent: &AgentId,
     before: Uuid,
     since: OffsetDateTime,
-    limit: i64,
-) -> Result<Vec<KeptCall>> {
-    let calls = sqlx::query_as!(
-        KeptCall,
-        r#"select id, at, user_id as "user", agent as "agent: _", server as "server: _", tool, origin as "origin: _", sealed
-           from kept_calls where tenant_id = $1 and agent = $2 and id < $3 and at >= $4
-           order by id desc limit $5"#,
+    most: i64,
+) -> Result<Option<Uuid>> {
+    let found = sqlx::query_scalar!(
+        "select id from kept_calls where tenant_id = $1 and agent = $2 and id < $3 and at >= $4
+         order by id desc offset $5 limit 1",
         tx.tenant()?.0,
         agent.as_str(),
         before,
         since,
-        limit,
+        most,
     );
-    Ok(calls.fetch_all(tx.conn()).await?)
+    Ok(found.fetch_optional(tx.conn()).await?)
 }

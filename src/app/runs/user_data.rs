@@ -386,6 +386,7 @@ impl Export<'_> {
                 user: Some(self.user),
                 since: OffsetDateTime::UNIX_EPOCH,
                 after,
+                before: None,
                 limit: PAGE,
             };
             let page = kept_calls::list(self.db, self.keys, self.tenant, which).await?;

@@ -24,6 +24,7 @@ use domain::{
     canonical::{self, Hash, Hex},
     error::{Error, ErrorCode, Result},
     ids::{AgentId, DefinitionId, ServerId, TenantId},
+    pack::Pack,
     pin::{self, Pin, Pins, Standing},
     principal::Admin,
     server::{AccessMode, ServerSpec},
@@ -423,6 +424,28 @@ pub async fn get(app: &App, admin: &Admin, id: DefinitionId) -> Result<ChangedTo
         before: before.as_deref().map(pin::to_lines),
         after: pin::to_lines(&after),
     })
+}
+
+/// The tools of an agent that wait, of servers whose changed tools are held.
+pub async fn list_held(
+    app: &App,
+    tenant: TenantId,
+    pack: &Pack,
+) -> Result<HashSet<(ServerId, String)>> {
+    let agents = [pack.id().to_string()];
+    let wanted = WaitingSelection {
+        agents: Some(&agents),
+        limit: i64::MAX,
+        ..WaitingSelection::default()
+    };
+    let mut tx = app.db.tenant(tenant).await?;
+    let waiting = store::pins::list_waiting(&mut tx, wanted).await?;
+    let holds = |server: &ServerId| {
+        let server = pack.server(server.as_str());
+        server.is_some_and(|server| server.pin == Pin::Hold)
+    };
+    let held = waiting.into_iter().filter(|one| holds(&one.server));
+    Ok(held.map(|one| (one.server, one.tool)).collect())
 }
 
 async fn find(

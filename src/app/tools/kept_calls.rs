@@ -99,6 +99,7 @@ async fn try_keep(app: &App, call: &DecidedCall<'_>) -> Result<()> {
     let new = NewCall {
         id,
         user,
+        own_key: call.principal.own_key(),
         agent: call.agent,
         server: call.server,
         tool: &call.tool.name,
@@ -130,23 +131,6 @@ pub async fn list(
     let next = rows.last().map(|row| row.id).filter(|_| is_full);
     let calls = open_all(keys, tenant, rows).await?;
     Ok(CallPage { calls, next })
-}
-
-/// The calls of an agent before one, the oldest first: the last `limit` of them, none before `since`.
-pub(super) async fn list_before(
-    db: &Db,
-    keys: &Keys,
-    tenant: TenantId,
-    agent: &AgentId,
-    before: Uuid,
-    since: OffsetDateTime,
-    limit: i64,
-) -> Result<Vec<KeptCall>> {
-    let mut tx = db.tenant(tenant).await?;
-    let mut rows = kept_calls::list_before(&mut tx, agent, before, since, limit).await?;
-    drop(tx);
-    rows.reverse();
-    open_all(keys, tenant, rows).await
 }
 
 async fn open_all(

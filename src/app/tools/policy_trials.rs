@@ -1,7 +1,11 @@
 //! Trying policies: what would become of examples, and of the calls that a tenant keeps. Nothing is called, and nothing
 //! is changed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,7 +13,10 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::kept_calls::{self, KeptCall};
-use crate::app::{App, servers::agents};
+use crate::app::{
+    App,
+    servers::{agents, pins},
+};
 use domain::{
     audit::Fact,
     error::{Error, Result},
@@ -30,8 +37,14 @@ use store::kept_calls::Selection;
 const MAX_TEXT: usize = 64 * 1024;
 /// The most examples of a request.
 const MAX_EXAMPLES: usize = 200;
+/// When a trial that found another one under way may be tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
 /// The most calls before those of a page that limits add up.
 const MAX_EARLIER: i64 = 5_000;
+/// How many calls are in memory at once, with arguments of 64 KiB each.
+const CALLS_AT_ONCE: i64 = 100;
+/// A page of calls ends early when their arguments have more bytes.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// A call of somebody, as it is judged.
 pub struct JudgedCall<'a> {
@@ -263,17 +276,29 @@ pub enum TrialDecision {
     Refuse,
     /// The person does not have the tool.
     NoTool,
+    /// Its server has changed the tool, and nobody has accepted that yet.
+    Held,
 }
 
-impl From<Verdict> for Outcome {
-    fn from(verdict: Verdict) -> Self {
-        let plain = |decision| Self {
+impl Outcome {
+    fn plain(decision: TrialDecision) -> Self {
+        Self {
             decision,
             approvers: Vec::new(),
             votes: None,
             reason: None,
             rule: None,
-        };
+        }
+    }
+
+    fn held() -> Self {
+        Self::plain(TrialDecision::Held)
+    }
+}
+
+impl From<Verdict> for Outcome {
+    fn from(verdict: Verdict) -> Self {
+        let plain = Self::plain;
         match verdict {
             Verdict::Allow | Verdict::AllowAsApprover => plain(TrialDecision::Allow),
             Verdict::Approve { roles, votes, rule } => Self {
@@ -299,7 +324,45 @@ impl From<Verdict> for Outcome {
     }
 }
 
-/// Tries a policy with examples and with calls that the tenant has kept.
+/// The tenants with a trial over kept calls under way: one each, because it opens many calls.
+#[derive(Default)]
+pub struct TrialsUnderWay(Mutex<HashSet<TenantId>>);
+
+/// The place of a trial, until it is dropped.
+struct TrialPlace<'a> {
+    trials: &'a TrialsUnderWay,
+    tenant: TenantId,
+}
+
+impl TrialsUnderWay {
+    fn tenants(&self) -> MutexGuard<'_, HashSet<TenantId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `Busy` while another trial of the tenant is under way on this replica.
+    fn begin(&self, tenant: TenantId) -> Result<TrialPlace<'_>> {
+        if !self.tenants().insert(tenant) {
+            return Err(Error::Busy {
+                reason:
+                    "another trial with the calls of this tenant is under way; wait for its end"
+                        .to_owned(),
+                retry_after: TRY_AGAIN,
+            });
+        }
+        Ok(TrialPlace {
+            trials: self,
+            tenant,
+        })
+    }
+}
+
+impl Drop for TrialPlace<'_> {
+    fn drop(&mut self) {
+        self.trials.tenants().remove(&self.tenant);
+    }
+}
+
+/// Tries a policy with examples and with calls that the tenant has kept. `Busy` while the calls of the tenant are tried.
 pub async fn try_policy(
     app: &App,
     admin: &Admin,
@@ -342,6 +405,7 @@ pub async fn try_policy(
         let mut tx = app.db.tenant(admin.tenant()).await?;
         store::audit::record(&mut tx, admin.tenant(), &fact).await?;
         tx.commit().await?;
+        let _place = app.policy_trials.begin(admin.tenant())?;
         judge_kept(app, admin.tenant(), &pack, &tried, days, new, &mut result).await?;
     }
     Ok(result)
@@ -437,64 +501,109 @@ async fn judge_kept(
     if !(1..=500).contains(&limit) {
         return Err(Error::invalid("limit", "must be a number from 1 to 500"));
     }
-    let since = app.clock.now() - time::Duration::days(days.into());
-    let which = Selection {
+    let held = pins::list_held(app, tenant, pack).await?;
+    let mut trials = [(pack, Trial::default()), (tried, Trial::default())];
+    let mut which = Selection {
         agent: Some(pack.id()),
         user: None,
-        since,
+        since: app.clock.now() - time::Duration::days(days.into()),
         after: new.cursor,
-        limit,
+        before: None,
+        limit: limit.min(CALLS_AT_ONCE),
     };
-    let page = kept_calls::list(&app.db, &app.keys, tenant, which).await?;
-    result.next = page.next;
-    let mut trials = [(pack, Trial::default()), (tried, Trial::default())];
-    // Limits look back on the calls before this page.
-    let longest = trials.iter().filter_map(|(pack, _)| longest_limit(pack));
-    if let (Some(longest), Some(first)) = (longest.max(), page.calls.first()) {
-        let (before, since) = (first.id, first.at - longest);
-        let earlier = kept_calls::list_before(
-            &app.db,
-            &app.keys,
-            tenant,
-            pack.id(),
-            before,
-            since,
-            MAX_EARLIER,
-        );
-        let earlier = earlier.await?;
-        let count = i64::try_from(earlier.len());
-        result.limits_are_partial = count.is_ok_and(|count| count >= MAX_EARLIER);
-        for call in &earlier {
-            for (pack, trial) in &mut trials {
+    let (mut left, mut bytes, mut is_first) = (limit, 0, true);
+    loop {
+        let page = kept_calls::list(&app.db, &app.keys, tenant, which).await?;
+        // Limits look back on the calls before this page.
+        let longest = trials.iter().filter_map(|(pack, _)| longest_limit(pack));
+        if is_first && let (Some(longest), Some(first)) = (longest.max(), page.calls.first()) {
+            let earlier = Selection {
+                since: first.at - longest,
+                before: Some(first.id),
+                ..which
+            };
+            result.limits_are_partial = add_earlier(app, tenant, earlier, &mut trials).await?;
+        }
+        for call in page.calls {
+            let is_held = held.contains(&(call.server.clone(), call.tool.clone()));
+            let Some([in_force, tried]) = judge_both(&mut trials, &call, is_held)? else {
+                continue;
+            };
+            let arguments = call.arguments.to_raw();
+            bytes += arguments.get().len();
+            result.calls.push(TriedKeptCall {
+                id: call.id,
+                at: call.at,
+                user: call.principal.user.to_string(),
+                server: call.server.to_string(),
+                tool: call.tool.clone(),
+                arguments,
+                in_force,
+                tried,
+            });
+        }
+        left -= which.limit;
+        if page.next.is_none() || left <= 0 || bytes > MAX_BYTES {
+            result.next = page.next;
+            return Ok(());
+        }
+        (which.after, which.limit) = (page.next, left.min(CALLS_AT_ONCE));
+        is_first = false;
+    }
+}
+
+/// What the rules in force and those that are tried say of a call. `None` for a server that the pack does not have any
+/// more.
+fn judge_both(
+    trials: &mut [(&Arc<Pack>, Trial); 2],
+    call: &KeptCall,
+    is_held: bool,
+) -> Result<Option<[Outcome; 2]>> {
+    let [(pack, in_force), (other, tried)] = trials;
+    if find_server(pack, call.server.as_str()).is_err() {
+        return Ok(None);
+    }
+    if is_held {
+        return Ok(Some([Outcome::held(), Outcome::held()]));
+    }
+    let now = judge(in_force, pack, &pack.vars, &judged(call))?;
+    let would = judge(tried, other, &other.vars, &judged(call))?;
+    Ok(Some([now.into(), would.into()]))
+}
+
+/// Adds the calls before a page to the sums of limits, a page at a time. Returns whether they were too many, so that only
+/// the last of them were added.
+async fn add_earlier(
+    app: &App,
+    tenant: TenantId,
+    earlier: Selection<'_>,
+    trials: &mut [(&Arc<Pack>, Trial); 2],
+) -> Result<bool> {
+    let (Some(agent), Some(before)) = (earlier.agent, earlier.before) else {
+        return Ok(false);
+    };
+    let mut tx = app.db.tenant(tenant).await?;
+    let since = earlier.since;
+    let older = store::kept_calls::find_older(&mut tx, agent, before, since, MAX_EARLIER).await?;
+    drop(tx);
+    let mut which = Selection {
+        after: older,
+        limit: CALLS_AT_ONCE,
+        ..earlier
+    };
+    loop {
+        let page = kept_calls::list(&app.db, &app.keys, tenant, which).await?;
+        for call in &page.calls {
+            for (pack, trial) in &mut *trials {
                 // A call of a server that the pack does not have any more counts for no limit.
                 let _ = judge(trial, pack, &pack.vars, &judged(call));
             }
         }
+        which.after = page.next;
+        if page.next.is_none() {
+            return Ok(older.is_some());
+        }
     }
-    for call in page.calls {
-        let [in_force, tried] = &mut trials;
-        // A server that the pack does not have any more.
-        let Ok(now) = judge(
-            &mut in_force.1,
-            in_force.0,
-            &in_force.0.vars,
-            &judged(&call),
-        ) else {
-            continue;
-        };
-        let would = judge(&mut tried.1, tried.0, &tried.0.vars, &judged(&call))?;
-        result.calls.push(TriedKeptCall {
-            id: call.id,
-            at: call.at,
-            user: call.principal.user.to_string(),
-            server: call.server.to_string(),
-            tool: call.tool.clone(),
-            arguments: call.arguments.to_raw(),
-            in_force: now.into(),
-            tried: would.into(),
-        });
-    }
-    Ok(())
 }
 
 /// How far the limits of a pack look back, if it has any.

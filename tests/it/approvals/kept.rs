@@ -3,9 +3,15 @@
 
 use chatelaine::cli::policy;
 use clap::Parser;
-use domain::secret::Secret;
+use domain::{
+    ids::{AgentId, ServerId, UserId},
+    policy::Origin,
+    secret::Secret,
+};
 use http::Method;
 use sqlx::AssertSqlSafe;
+use store::kept_calls::NewCall;
+use uuid::Uuid;
 
 use super::*;
 use crate::{
@@ -278,4 +284,87 @@ async fn the_command_says_which_kept_calls_would_have_waited() {
         said.ends_with("2 calls: 1 made, 1 waiting, 0 refused\n"),
         "{said}"
     );
+}
+
+async fn waits_for_a_lock(world: &World) {
+    eventually(async || {
+        let waits = "select count(*) from pg_locks where not granted";
+        let waiting: i64 = sqlx::query_scalar(waits)
+            .fetch_one(&mut world.db.as_owner().await)
+            .await
+            .unwrap();
+        waiting > 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_of_somebody_who_is_deleted_meanwhile_is_not_kept() {
+    let world = keeping(Some(30)).await;
+    let ann = world.user("ann", &["employee"]).await;
+    pay_all(&ann, &["5.00"]).await;
+    let sealed: Vec<u8> = sqlx::query_scalar("select sealed from kept_calls")
+        .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    let user = UserId("ann".into());
+    let (agent, server) = (
+        AgentId::parse("bank").unwrap(),
+        ServerId::parse("bank").unwrap(),
+    );
+    let put = async || {
+        let mut tx = world.db.db.tenant(world.tenant.id).await.unwrap();
+        let call = NewCall {
+            id: Uuid::now_v7(),
+            user: &user,
+            own_key: None,
+            agent: &agent,
+            server: &server,
+            tool: "send_money",
+            origin: Origin::Chat,
+            sealed: &sealed,
+        };
+        store::kept_calls::put(&mut tx, &call).await.unwrap();
+        tx
+    };
+    // The deletion waits for a call that is being kept, and deletes it, too.
+    let tx = put().await;
+    let deleting = tokio::spawn({
+        let ann = ann.clone();
+        async move { ann.delete("/v1/me/data").await.status }
+    });
+    waits_for_a_lock(&world).await;
+    tx.commit().await.unwrap();
+    assert_eq!(deleting.await.unwrap(), 204);
+    assert_eq!(count(&world, "kept_calls").await, 0);
+    put().await.commit().await.unwrap();
+    assert_eq!(count(&world, "kept_calls").await, 0);
+}
+
+#[tokio::test]
+async fn a_tool_that_waits_is_held_by_any_rules_and_a_tenant_tries_once_at_a_time() {
+    let world = keeping(Some(30)).await;
+    let (ann, admin) = (world.user("ann", &["employee"]).await, world.admin().await);
+    pay_all(&ann, &["5.00"]).await;
+    let waits = "insert into pinned_tools (tenant_id, id, agent, server, tool, hash, definition)
+                 values ($1, gen_random_uuid(), 'bank', 'bank', 'send_money', repeat('ab', 32), '{}')";
+    sqlx::query(waits)
+        .bind(world.tenant.id.0)
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    let mut holder = world.db.as_owner().await;
+    let lock = "begin; lock table kept_calls in access exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut holder).await.unwrap();
+    let first = tokio::spawn({
+        let admin = admin.clone();
+        async move { admin.post(TRIAL, json!({ "days": 30 })).await }
+    });
+    waits_for_a_lock(&world).await;
+    let second = admin.post(TRIAL, json!({ "days": 30 })).await;
+    second.expect(503)["detail"].says("another trial");
+    sqlx::raw_sql("commit").execute(&mut holder).await.unwrap();
+    let result = first.await.unwrap().expect(200);
+    assert_eq!(decisions(&result), [three("5.00", "held", "held")]);
+    admin.post(TRIAL, json!({ "days": 30 })).await.expect(200);
 }

@@ -16,7 +16,7 @@ type Outcome = Schemas['Outcome'];
 type Call = Schemas['TriedKeptCall'];
 
 /** What colour a decision has. */
-const STATES = { allow: 'succeeded', approve: 'pending', confirm: 'pending', refuse: 'failed', no_tool: 'failed' } as const;
+const STATES = { allow: 'succeeded', approve: 'pending', confirm: 'pending', refuse: 'failed', no_tool: 'failed', held: 'failed' } as const;
 
 /** Tries rules with examples and with the calls that the tenant keeps. Nothing is called or changed. */
 export function PoliciesPage({ item }: { item: string }) {
