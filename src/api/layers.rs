@@ -300,9 +300,7 @@ fn request_id(request: &Request) -> String {
 fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
     let mut parents = headers.get_all("traceparent").iter();
     let parent = parents.next().filter(|_| parents.next().is_none())?;
-    let states = headers.get_all("tracestate").iter();
-    let states: Vec<_> = states.filter_map(|state| state.to_str().ok()).collect();
-    TraceContext::parse(parent.to_str().ok()?, Some(&states.join(",")))
+    TraceContext::parse(parent.to_str().ok()?)
 }
 
 /// Adds the caller to the span of the request.

@@ -57,11 +57,12 @@ fn echo(words: &str) -> Reply {
 /// The span that a server was told a call belongs to: in the header, and the same in `_meta`.
 fn told(call: &Seen) -> (String, String) {
     let meta = &call.body["params"]["_meta"];
-    for name in ["traceparent", "tracestate"] {
-        let header = call.headers[name].to_str().unwrap();
-        assert_eq!(meta[name], header, "{name}");
-    }
-    assert_eq!(meta["tracestate"], "shop=t61rcWkgMzE");
+    assert_eq!(
+        meta["traceparent"],
+        call.headers["traceparent"].to_str().unwrap()
+    );
+    // A free text of the client.
+    assert!(meta["tracestate"].is_null() && !call.headers.contains_key("tracestate"));
     let parent = meta["traceparent"].as_str().unwrap();
     let parts: Vec<_> = parent.split('-').collect();
     assert_eq!((parts[0], parts[3]), ("00", "01"));
@@ -166,7 +167,6 @@ async fn spans_say_what_they_are_of_by_the_conventions() {
             ("chatelaine.run.status", "succeeded"),
             ("chatelaine.tenant", &tenant),
             ("chatelaine.request", request.get("chatelaine.request")),
-            ("user.hash", request.get("user.hash")),
         ],
     );
     check(
@@ -200,7 +200,6 @@ async fn spans_say_what_they_are_of_by_the_conventions() {
         &format!("transaction {file}"),
         &[("db.system.name", "postgresql"), ("error.type", "")],
     );
-    assert_eq!(request.get("user.hash").len(), 12);
 }
 
 /// A span without an error, and some of its attributes.

@@ -6,23 +6,18 @@ use serde::{Deserialize, Serialize};
 /// The target of spans that only traces need. While traces are off, these spans do not exist.
 pub const TRACES: &str = "chatelaine::traces";
 
-/// The most characters of a `tracestate` that are passed on (Trace Context, section 3.3.1.5).
-const MAX_STATE: usize = 512;
-
-/// A span of a trace, which may be another program's.
+/// A span of a trace, which may be another program's. Its `tracestate` is dropped, as section 3.3 allows: it is free text of
+/// the client, and would get into rows, to the collector and to servers of others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceContext {
     /// `00-<trace id>-<span id>-<flags>`
     pub traceparent: String,
-    /// What the tracing systems on the way have added.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tracestate: Option<String>,
 }
 
 impl TraceContext {
-    /// Reads the two headers. `None` for a `traceparent` that is not written by the rules, which is then as good as none
-    /// at all (section 3.2). A `tracestate` that is too long is left out.
-    pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
+    /// Reads the header. `None` for one that is not written by the rules, which is then as good as none at all (section
+    /// 3.2).
+    pub fn parse(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.splitn(5, '-');
         let version = hex(parts.next()?, 2)?;
         let (trace, span) = (hex(parts.next()?, 32)?, hex(parts.next()?, 16)?);
@@ -33,10 +28,8 @@ impl TraceContext {
         if version == "ff" || version == "00" && has_more || is_zero(trace) || is_zero(span) {
             return None;
         }
-        let tracestate = tracestate.filter(|state| (1..=MAX_STATE).contains(&state.len()));
         Some(Self {
             traceparent: traceparent.to_owned(),
-            tracestate: tracestate.map(str::to_owned),
         })
     }
 

@@ -24,7 +24,6 @@ pub(super) const ELICIT: &str = "elicitation/create";
 const IDEMPOTENCY_KEY: &str = "chatelaine/idempotencyKey";
 /// The headers of W3C Trace Context. Members of `_meta` have the same names in all revisions, without a prefix (SEP-414).
 const TRACEPARENT: &str = "traceparent";
-const TRACESTATE: &str = "tracestate";
 /// The most declined questions of one call that are reported to its user.
 const MAX_DECLINED: usize = 4;
 
@@ -235,15 +234,8 @@ impl Serialize for Meta<'_> {
         if let Some(key) = self.idempotency_key {
             meta.serialize_entry(IDEMPOTENCY_KEY, key)?;
         }
-        if let Some(TraceContext {
-            traceparent,
-            tracestate,
-        }) = self.trace
-        {
-            meta.serialize_entry(TRACEPARENT, traceparent)?;
-            if let Some(tracestate) = tracestate {
-                meta.serialize_entry(TRACESTATE, tracestate)?;
-            }
+        if let Some(trace) = self.trace {
+            meta.serialize_entry(TRACEPARENT, &trace.traceparent)?;
         }
         if let Some(revision) = self.revision {
             let capabilities = Capabilities {
@@ -288,12 +280,10 @@ fn client_info() -> ClientInfo {
     }
 }
 
-/// The headers of a trace. A state that is no value of a header is left out.
-fn trace_headers(trace: &TraceContext) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-    let state = trace.tracestate.as_ref();
-    let parent = (TRACEPARENT, &trace.traceparent);
-    let headers = std::iter::once(parent).chain(state.map(|state| (TRACESTATE, state)));
-    headers.filter_map(|(name, value)| Some((HeaderName::from_static(name), value.parse().ok()?)))
+/// The header of a trace.
+fn trace_header(trace: &TraceContext) -> Option<(HeaderName, HeaderValue)> {
+    let name = HeaderName::from_static(TRACEPARENT);
+    Some((name, trace.traceparent.parse().ok()?))
 }
 
 /// A request that waits for its answer: what it carries beside its parameters, and how far it has come. It is sent at most
@@ -337,7 +327,7 @@ impl OpenRequest {
         idempotency_key: Option<String>,
         trace: Option<TraceContext>,
     ) -> Self {
-        headers.extend(trace.iter().flat_map(trace_headers));
+        headers.extend(trace.iter().flat_map(trace_header));
         Self {
             is_call: true,
             headers,

@@ -46,7 +46,6 @@ pub const CONVENTIONS: &[Convention] = &[
             ("status", "http.response.status_code"),
             ("id", "chatelaine.request"),
             ("tenant", "chatelaine.tenant"),
-            ("user", "user.hash"),
         ],
     },
     Convention {
@@ -63,7 +62,6 @@ pub const CONVENTIONS: &[Convention] = &[
             ("status", "chatelaine.run.status"),
             ("request", "chatelaine.request"),
             ("tenant", "chatelaine.tenant"),
-            ("user", "user.hash"),
         ],
     },
     Convention {

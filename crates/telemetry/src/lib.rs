@@ -114,7 +114,6 @@ pub fn context_of(span: &Span) -> Option<TraceContext> {
 fn trace_context(context: &Context) -> Option<TraceContext> {
     let span = context.span();
     let span = span.span_context();
-    let state = span.trace_state().header();
     span.is_valid().then(|| TraceContext {
         traceparent: format!(
             "00-{}-{}-{:02x}",
@@ -122,7 +121,6 @@ fn trace_context(context: &Context) -> Option<TraceContext> {
             span.span_id(),
             span.trace_flags() & TraceFlags::SAMPLED
         ),
-        tracestate: Some(state).filter(|state| !state.is_empty()),
     })
 }
 
@@ -132,10 +130,7 @@ fn remote(context: &TraceContext) -> Option<Context> {
     let trace = TraceId::from_hex(parts.next()?).ok()?;
     let span = SpanId::from_hex(parts.next()?).ok()?;
     let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
-    let state = context.tracestate.as_deref();
-    // A state that is not written by the rules is not passed on.
-    let state = state.and_then(|state| state.parse::<TraceState>().ok());
     let flags = TraceFlags::new(flags) & TraceFlags::SAMPLED;
-    let remote = SpanContext::new(trace, span, flags, true, state.unwrap_or_default());
+    let remote = SpanContext::new(trace, span, flags, true, TraceState::NONE);
     Some(Context::new().with_remote_span_context(remote))
 }
