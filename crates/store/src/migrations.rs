@@ -34,6 +34,18 @@ use domain::{
 const LOCK: i64 = 0x6368_6174_656c;
 /// How often a process asks whether another one has ended its migrations.
 const POLL: Duration = Duration::from_millis(500);
+/// A process that migrates is at work all the time, but for short pauses. After so many seconds without a statement it hangs.
+const HUNG_SECS: f64 = 10.0;
+
+/// The process that holds the lock, if it has done nothing for some seconds. What a session of another role does is not
+/// visible to everybody: it does not count as hung.
+const HUNG_HOLDER: &str = "
+  select format('process %s (%s)', pid, concat_ws(', ', usename, nullif(application_name, ''), state,
+                'for ' || extract(epoch from clock_timestamp() - state_change)::int || ' s'))
+  from pg_locks join pg_stat_activity using (pid)
+  where locktype = 'advisory' and granted and classid = ($1 >> 32)::oid and objid = ($1 & 4294967295)::oid and objsubid = 1
+    and database = (select oid from pg_database where datname = current_database())
+    and state <> 'active' and state_change < clock_timestamp() - make_interval(secs => $2)";
 
 /// The two addresses of the database are of two databases.
 pub const ELSEWHERE: &str = "CHATELAINE_LISTEN_DATABASE_URL must name the database that DATABASE_URL names, and it names another";
@@ -52,8 +64,8 @@ pub fn embedded() -> Migrator {
     sqlx::migrate!("../../migrations")
 }
 
-/// Applies migrations. Waits for another process that does so. For a lock that somebody holds on a table, it
-/// tries until `end`; the error names the holder.
+/// Applies migrations. Waits for another process that does so, as long as that is at work. For a process that hangs, and for
+/// a lock that somebody holds on a table, it waits until `end`; the error names the holder.
 pub async fn apply(
     migrator: &Migrator,
     connection: &mut PgConnection,
@@ -75,6 +87,14 @@ pub async fn apply(
         }
         if std::mem::take(&mut is_first) {
             tracing::info!("another process brings the schema up to date; waiting for it");
+        }
+        if Instant::now() >= end
+            && let Some(holder) = find_hung(connection).await?
+        {
+            anyhow::bail!(
+                "another process was to bring the schema up to date, and hangs: {holder}; stop it, or end its session with \
+                 pg_terminate_backend, and start again"
+            );
         }
         tokio::time::sleep(spread(POLL, rand::random())).await;
     }
@@ -180,6 +200,11 @@ async fn try_lock(connection: &mut PgConnection) -> anyhow::Result<bool> {
         .fetch_one(connection)
         .await
         .context("cannot ask whether another process migrates")
+}
+
+async fn find_hung(connection: &mut PgConnection) -> anyhow::Result<Option<String>> {
+    let hung = sqlx::query_scalar(HUNG_HOLDER).bind(LOCK).bind(HUNG_SECS);
+    Ok(hung.fetch_optional(connection).await?)
 }
 
 fn is_applied(applied: &Applied, migration: &Migration) -> bool {

@@ -366,3 +366,28 @@ struct Answer {
     retry_after: Option<String>,
     body: Value,
 }
+
+#[tokio::test]
+async fn a_process_that_migrates_and_hangs_is_not_waited_for_for_ever() {
+    let test = TestDb::new().await;
+    // It has the lock of whoever migrates, and does nothing.
+    let mut holder = test.as_owner().await;
+    execute_at(
+        &mut holder,
+        "set application_name = 'a frozen replica'; select pg_advisory_lock(x'63686174656c'::bigint)",
+    )
+    .await;
+    let options: PgConnectOptions = test.url.expose().parse().unwrap();
+    let mut connection = PgConnection::connect_with(&options).await.unwrap();
+    let place = Place {
+        options: &options,
+        has_session: true,
+        is_alone: false,
+    };
+    let one_more = with_one_more("create table more (id int)", false);
+    let refused = apply(&one_more, &mut connection, &place, Instant::now(), &start()).await;
+    let refused = refused.unwrap_err().to_string();
+    for part in ["hangs: process", "a frozen replica, idle"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+}
