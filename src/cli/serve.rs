@@ -8,7 +8,10 @@ use tokio::{net::TcpListener, sync::watch, time::Instant};
 use super::{private_postgres::PrivatePostgres, process_limits};
 use crate::{
     api,
-    app::{App, platform::keys},
+    app::{
+        App,
+        platform::{keys, replicas},
+    },
 };
 use domain::{
     config::{Config, Environment},
@@ -130,6 +133,9 @@ impl Service {
         register_keys(&app)
             .await
             .context("cannot start with these keys")?;
+        join_replicas(&app).await.context(
+            "cannot join the other replicas; `chatelaine restored` may be at work, and must end before",
+        )?;
         let server = tokio::spawn(api::serve(app.clone(), listeners, demo));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;
@@ -186,15 +192,31 @@ pub(super) async fn listen(address: SocketAddr, variable: &str) -> anyhow::Resul
         .with_context(|| format!("cannot listen on {address}; set {variable} to a free address"))
 }
 
-/// Checks the keys of this replica and registers it with them. Waits for a database that is busy.
+/// Checks the keys of this replica and registers it with them.
 async fn register_keys(app: &App) -> Result<()> {
-    let end = Instant::now() + app.config.database_wait;
+    let register = || keys::replica_keys::register(&app.keys, app.replica);
+    while_busy(app.config.database_wait, register).await
+}
+
+/// Puts this replica onto the list before it does anything: whoever needs all of them to be stopped then sees it.
+async fn join_replicas(app: &Arc<App>) -> Result<()> {
+    let started_at = app.clock.now();
+    let announce = || replicas::announce(app, started_at);
+    while_busy(app.config.database_wait, announce).await
+}
+
+/// Does `work` again, for so long, while the database is busy.
+async fn while_busy<F: Future<Output = Result<()>>>(
+    wait: Duration,
+    work: impl Fn() -> F,
+) -> Result<()> {
+    let end = Instant::now() + wait;
     loop {
-        match keys::replica_keys::register(&app.keys, app.replica).await {
+        match work().await {
             Err(Error::Busy { retry_after, .. }) if Instant::now() < end => {
                 tokio::time::sleep(retry_after).await;
             }
-            registered => return registered,
+            done => return done,
         }
     }
 }

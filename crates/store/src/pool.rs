@@ -85,6 +85,11 @@ impl Pool {
         }
     }
 
+    /// Opens a connection that does not belong to the pool.
+    pub async fn connect_apart(&self) -> sqlx::Result<PgConnection> {
+        connect(&self.0.manager().options, ACQUIRE, is_starting).await
+    }
+
     pub fn status(&self) -> deadpool::Status {
         self.0.status()
     }

@@ -1,8 +1,9 @@
 //! Rows of the replicas that run. Every function needs the system role.
 
+use sqlx::PgConnection;
 use time::OffsetDateTime;
 
-use super::Tx;
+use super::{Db, Tx};
 use domain::{
     error::{Error, Result},
     ids::ReplicaId,
@@ -39,6 +40,19 @@ pub async fn delete(tx: &mut Tx, id: ReplicaId) -> Result<()> {
         .execute(tx.conn())
         .await?;
     Ok(())
+}
+
+/// As long as this lives, no replica begins: each writes its state before it does anything else.
+pub struct NoReplicas(#[expect(dead_code, reason = "its end is the end of the lock")] PgConnection);
+
+/// Keeps replicas from writing their state. Waits for those that are writing it. The connection is one of its own, so that
+/// the caller can go on with transactions.
+pub async fn keep_out(db: &Db) -> Result<NoReplicas> {
+    let mut connection = db.pool.connect_apart().await?;
+    let lock = "begin; set local role chatelaine_system; set local lock_timeout = '5s';
+                set local idle_in_transaction_session_timeout = 0; lock table replicas in exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut connection).await?;
+    Ok(NoReplicas(connection))
 }
 
 /// The replicas that have written their state within the last hour, in the order of their starts.

@@ -27,8 +27,9 @@ pub struct Restored {
 
 /// Ends what was open in a database that was restored to the time `at`, and repeats deletions. Replicas tell the
 /// requesters, and mark the calls that were under way as of unknown outcome, when they start. A `Conflict` while a
-/// replica is at work.
+/// replica is at work; one that starts meanwhile waits.
 pub async fn settle(db: &Db, at: OffsetDateTime, deletions: &[Deletion]) -> Result<Restored> {
+    let _alone = store::replicas::keep_out(db).await?;
     let mut tx = db.system().await?;
     let replicas = store::replicas::list(&mut tx).await?;
     let tenants = store::tenants::list(&mut tx).await?;

@@ -173,3 +173,31 @@ async fn the_command_is_refused_while_a_replica_is_at_work() {
     );
     assert!(Typed::try_parse_from(["restored", "--at", "yesterday"]).is_err());
 }
+
+#[tokio::test]
+async fn a_replica_that_starts_meanwhile_waits() {
+    let stopped = World::start().await.stop().await;
+    let db = replica::open(&stopped.config, &stopped.db.url).await;
+    let alone = store::replicas::keep_out(&db).await.unwrap();
+    let mut owner = stopped.db.as_owner().await;
+    let starting = tokio::spawn(stopped.start());
+    eventually(async || {
+        let waits =
+            "select count(*) from pg_locks where relation = 'replicas'::regclass and not granted";
+        let waiting: i64 = sqlx::query_scalar(waits)
+            .fetch_one(&mut owner)
+            .await
+            .unwrap();
+        waiting > 0
+    })
+    .await;
+    assert!(!starting.is_finished());
+    drop(alone);
+    let world = starting.await.unwrap();
+    // And once it has begun, nothing is settled.
+    let refused =
+        chatelaine::app::runs::restored::settle(&db, OffsetDateTime::UNIX_EPOCH, &[]).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("a replica is at work"), "{refused}");
+    drop(world);
+}
