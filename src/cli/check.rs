@@ -1,14 +1,20 @@
 //! `chatelaine check [path]`: prints the problems of packs, and how they were understood. `serve` loads packs with the
-//! same code. No server is called: `smoke` prints the tools of a server, and what a model is told of them.
+//! same code. No server is called: `smoke` prints the tools of a server, and what a model is told of them. Conditions of
+//! rules are compared with the lists of tools that the database of `DATABASE_URL` keeps.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use url::Url;
 
 use crate::app::accounts;
-use domain::config::{Config, Environment};
+use domain::{
+    config::{Config, Environment},
+    ids::{AgentId, ServerId},
+    owner::CatalogOwner,
+    tool::{Catalog, Tool},
+};
 use egress::Egress;
-use packs::{PackSummary, Problem, Report, ServerSummary, Severity};
+use packs::{KnownTools, PackSummary, Problem, Report, ServerSummary, Severity, compare_rules};
 use store::Db;
 use terminal::print_line;
 
@@ -45,6 +51,10 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     report.problems.extend(unreachable);
     let unseen = warn_of_unseen_claims(&report, config).await;
     report.problems.extend(unseen);
+    let (known, unreadable) = read_known_tools(&report, config).await;
+    report.problems.extend(unreadable);
+    let compared = compare_rules(path, env, config.mcp_servers.as_ref(), &known);
+    report.problems.extend(compared.problems);
     if args.json {
         print_line(&serde_json::to_string_pretty(&report)?);
     } else {
@@ -54,6 +64,12 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
         print_line(report.to_string().trim_end());
         if report.understood.iter().any(has_servers) {
             print_line(ASK_SMOKE);
+        }
+        for (agent, server) in &compared.unknown {
+            print_line(&format!(
+                "the rules of {agent} {server} are not compared with its tools: that needs a list of them in the database \
+                 of DATABASE_URL"
+            ));
         }
     }
     Ok(if report.is_ok() {
@@ -155,6 +171,65 @@ pub(super) async fn warn_of_unseen_claims(report: &Report, config: &Config) -> V
             hint.to_owned(),
         )]
     })
+}
+
+/// The tools of the packs' servers, as far as the database of `DATABASE_URL` keeps a list of them, and a warning where it
+/// cannot be asked. Lists that differ by user are not among them.
+async fn read_known_tools(report: &Report, config: &Config) -> (KnownTools, Option<Problem>) {
+    let Some(url) = &config.database_url else {
+        return Default::default();
+    };
+    let servers = report.understood.iter().flat_map(|pack| {
+        let servers = pack.servers.iter();
+        servers.filter_map(|server| {
+            let agent = AgentId::parse(&pack.id).ok()?;
+            Some((agent, ServerId::parse(&server.id).ok()?))
+        })
+    });
+    let ask = async {
+        let db = Db::connect_to_read(url).await?;
+        let mut known = KnownTools::new();
+        for (agent, server) in servers {
+            if let Some(tools) = find_kept_tools(&db, &agent, &server).await? {
+                known.insert((agent, server), tools);
+            }
+        }
+        anyhow::Ok(known)
+    };
+    match ask.await {
+        Ok(known) => (known, None),
+        Err(error) => {
+            let message = format!("cannot ask for the tools of servers: {error:#}");
+            let hint = "unset DATABASE_URL to check the packs alone";
+            let file = "DATABASE_URL".to_owned();
+            let problem = warning(file, String::new(), message, hint.to_owned());
+            (KnownTools::new(), Some(problem))
+        }
+    }
+}
+
+/// The newest list of a server's tools that is kept for all tenants, or for one of them.
+async fn find_kept_tools(
+    db: &Db,
+    agent: &AgentId,
+    server: &ServerId,
+) -> anyhow::Result<Option<Vec<Arc<Tool>>>> {
+    let of_all = store::catalogs::get_of_all(&mut db.system().await?, agent, server).await?;
+    if let Some(catalog) = of_all {
+        return Ok(Some(catalog.tools));
+    }
+    let mut newest: Option<Catalog> = None;
+    for tenant in accounts::list_tenants(db).await? {
+        let mut tx = db.tenant(tenant.id).await?;
+        let wanted = [(server.clone(), CatalogOwner::Shared)];
+        for (catalog, _) in store::catalogs::list(&mut tx, agent, &wanted).await? {
+            let at = newest.as_ref().map(|newest| newest.fetched_at);
+            if at.is_none_or(|at| at < catalog.fetched_at) {
+                newest = Some(catalog);
+            }
+        }
+    }
+    Ok(newest.map(|catalog| catalog.tools))
 }
 
 fn unseen_claim(pack: &PackSummary, claim: &str) -> Problem {

@@ -27,6 +27,7 @@ pub use self::{
     denial::Denial,
     limit::{Consequence, Limit, LimitScope, LimitedCall},
     lookalikes::Standing,
+    names::SampleCall,
 };
 use super::server::ServerSpec;
 

@@ -14,6 +14,7 @@
 mod access;
 mod aos;
 mod auth;
+mod conditions;
 mod dialect;
 mod endpoint;
 mod env_file;
@@ -43,6 +44,7 @@ mod yaml;
 mod yaml_writer;
 
 pub use access::{ServerAccess, TriedRules, read_access, read_rules_of_server};
+pub use conditions::{ComparedRules, KnownTools, compare_rules};
 pub use examples::{Example, Expected, ORIGINS, read_examples};
 pub use explain::explain;
 pub use field::nearest;

@@ -4,7 +4,7 @@ use http::Method;
 use uuid::Uuid;
 
 use super::*;
-use crate::support::has::Has;
+use crate::support::{has::Has, program::chatelaine};
 
 /// Small transfers are made, larger ones wait for somebody, and the largest are refused.
 fn rules(setup: &mut Setup) {
@@ -115,6 +115,59 @@ async fn a_rule_holds_on_every_way_on_which_a_call_comes() {
         );
         assert_eq!(world.bank.executions("send_money"), at + 1, "{way}");
     }
+}
+
+#[tokio::test]
+async fn the_check_of_packs_compares_rules_with_the_tools_that_a_database_has_seen() {
+    let world = World::with(|setup| {
+        setup.change_server(policy(json!({ "when": "args.currency == 'EUR' && args.amount > 100" })));
+        setup.change_server(json!({ "toolAccess": {
+            "deny": [{ "tools": ["send_*"], "when": "args.recipient == 'x'", "reason": "not to them" }],
+            "confirm": [{ "tools": ["create_invoice"], "when": "double(args.amount) > 10.0" }],
+            "limits": [{ "tools": ["send_money"], "sum": "args.amont", "per": "user", "over": "1h", "most": 1,
+                         "then": "deny" }],
+        } }));
+    })
+    .await;
+    let check = async |database: Option<&str>| {
+        let mut command = chatelaine(&["check", world.config.packs.to_str().unwrap()]);
+        command
+            .env("CHATELAINE_EGRESS_ALLOW", "127.0.0.1")
+            .envs(["MODEL_URL", "BANK_URL"].map(|name| (name, world.env.get(name).unwrap())));
+        if let Some(database) = database {
+            command.env("DATABASE_URL", database);
+        }
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let alone = check(None).await;
+    assert!(
+        alone.contains("the rules of bank bank are not compared with its tools")
+            && !alone.contains("cannot be evaluated"),
+        "{alone}"
+    );
+    let database = world.db.url.expose();
+    eventually(async || !check(Some(database)).await.contains("are not compared")).await;
+    let told = check(Some(database)).await;
+    for (place, problem) in [
+        ("approval[0].when", "no matching overload"),
+        ("deny[0].when", "the tool has no argument `recipient`"),
+        ("limits[0].sum", "the tool has no argument `amont`"),
+    ] {
+        let line = told.lines().find(|line| line.contains(place));
+        let line = line.unwrap_or_else(|| panic!("{place} is not in {told}"));
+        assert!(
+            line.contains("agent-pack") && line.contains(": warning: mcp.servers[0].toolAccess."),
+            "{line}"
+        );
+        assert!(line.contains(problem), "{line}");
+        assert!(
+            told.contains("the tool takes: from_account, to, amount, currency"),
+            "{told}"
+        );
+    }
+    assert!(!told.contains("confirm[0]"), "{told}");
 }
 
 #[tokio::test]

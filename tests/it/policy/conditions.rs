@@ -3,10 +3,14 @@
 
 use domain::{
     json::{Json, Members},
-    policy::{ApprovalPolicy, CallFacts, Condition, Decision, Origin, ToolAccess, Vars, decide},
+    policy::{
+        ApprovalPolicy, CallFacts, Condition, Decision, Origin, SampleCall, ToolAccess, Vars,
+        decide,
+    },
     server::ServerSpec,
+    tool::Tool,
 };
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::to_raw_value};
 use time::macros::datetime;
 
 use super::{DefaultAccess, EffectiveAccess, policy, server, who};
@@ -47,7 +51,7 @@ fn asks_of(server: &ServerSpec, who: &EffectiveAccess, arguments: &str) -> bool 
     }
 }
 
-fn asks(when: &str, arguments: &str) -> bool {
+pub(super) fn asks(when: &str, arguments: &str) -> bool {
     asks_of(&guarded(when), &who(&["employee"], false), arguments)
 }
 
@@ -254,6 +258,62 @@ fn the_costliest_condition_ends() {
     ] {
         assert!(!asks(&when, &arguments), "{when}");
     }
+}
+
+/// What the types of a tool's arguments make impossible, in whichever part of a condition, and nothing that they leave
+/// open.
+#[test]
+fn a_condition_is_compared_with_the_types_of_arguments() {
+    let schema = json!({ "type": "object", "properties": {
+        "amount": { "type": "string" },
+        "count": { "type": ["integer", "null"] },
+        "either": { "type": ["integer", "string"] },
+        "any": {},
+        "flag": { "type": "boolean" },
+        "to": { "enum": ["acme"] },
+        "lines": { "type": "array", "items": { "type": "object", "properties": { "price": { "type": "number" } } } },
+    } });
+    let tool = Tool {
+        name: "send_money".to_owned(),
+        title: None,
+        description: String::new(),
+        input_schema: to_raw_value(&schema).unwrap(),
+        output_schema: None,
+        annotations: None,
+        icons: None,
+        meta: None,
+        hash: None,
+    };
+    let sample = SampleCall::new(&tool).unwrap();
+    let unfit = |when: &str| sample.find_unfit(&Condition::parse(when).unwrap(), &Vars::default());
+    for when in [
+        "args.amount > 100",
+        "args.to == 'globex' && args.amount > 100",
+        "args.flag || !(args.to == 'acme' && args.amount > 100)",
+        "args.flag ? args.amount == 'x' : args.amount > 1",
+        "args.count == 1 && args.to",
+        "args.count.startsWith('1')",
+        "args.lines.exists(line, line.price == 'x' || line.price > 'x')",
+        "args.amont == '1'",
+        "has(args.amont)",
+    ] {
+        assert!(unfit(when).is_some(), "{when}");
+    }
+    for when in [
+        "double(args.amount) > 100.0",
+        "args.count > 100",
+        "args.either > 100",
+        "args.any > 100 || args.any.startsWith('x')",
+        "args.flag && args.to == 'acme'",
+        "args.lines.exists(line, line.price > 3)",
+        "timestamp(args.amount) > now",
+        "has(args.any)",
+        "claims.department == 'sales' && roles == ['x']",
+    ] {
+        assert_eq!(unfit(when), None, "{when}");
+    }
+    let why = unfit("args.amont > 1").unwrap();
+    assert!(why.contains("the tool has no argument `amont`"), "{why}");
 }
 
 #[test]

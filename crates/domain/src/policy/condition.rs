@@ -64,6 +64,13 @@ const LOOPS: [&str; 4] = [
     operators::EXISTS_ONE,
     operators::FILTER,
 ];
+/// What is true or false by parts that are.
+const CONNECTIVES: [&str; 4] = [
+    operators::CONDITIONAL,
+    operators::LOGICAL_AND,
+    operators::LOGICAL_OR,
+    operators::LOGICAL_NOT,
+];
 const OPERATORS: [&str; 16] = [
     operators::CONDITIONAL,
     operators::LOGICAL_AND,
@@ -222,27 +229,38 @@ impl Condition {
         &self.names.arguments
     }
 
-    /// Why it cannot be evaluated for arguments of these types, if their types are the reason.
+    /// Why it cannot be evaluated for arguments of these types, if their types are the reason. Each part is tried, since
+    /// other values than these may make it the one that decides.
     pub(super) fn find_type_problem(&self, facts: &CallFacts<'_>) -> Option<String> {
         let known = Known::new(facts, std::iter::empty());
-        let value = CelValue::resolve_val(&self.expression, &known.0);
-        match value {
-            Ok(value) if value.downcast_ref::<CelBool>().is_none() => {
-                Some("it is neither true nor false".to_owned())
-            }
-            Err(
-                problem @ (ExecutionError::NoSuchOverload(_)
-                | ExecutionError::ValuesNotComparable(..)
-                | ExecutionError::UnsupportedBinaryOperator(..)),
-            ) => Some(problem.to_string()),
-            Ok(_) | Err(_) => None,
-        }
+        find_type_problem(&self.expression, &known)
     }
 
     /// Whether it holds; `None` when it cannot be evaluated.
     pub(super) fn holds(&self, known: &Known) -> Option<bool> {
         let value = CelValue::resolve_val(&self.expression, &known.0).ok()?;
         value.downcast_ref::<CelBool>().map(|flag| *flag.inner())
+    }
+}
+
+/// Why an expression that should be true or false is neither.
+fn find_type_problem(expression: &IdedExpr, known: &Known) -> Option<String> {
+    if let Expr::Call(call) = &expression.expr
+        && CONNECTIVES.contains(&call.func_name.as_str())
+    {
+        let mut parts = call.args.iter();
+        return parts.find_map(|part| find_type_problem(part, known));
+    }
+    match CelValue::resolve_val(expression, &known.0) {
+        Ok(value) if value.downcast_ref::<CelBool>().is_none() => {
+            Some("a part of it is neither true nor false".to_owned())
+        }
+        Err(
+            problem @ (ExecutionError::NoSuchOverload(_)
+            | ExecutionError::ValuesNotComparable(..)
+            | ExecutionError::UnsupportedBinaryOperator(..)),
+        ) => Some(problem.to_string()),
+        Ok(_) | Err(_) => None,
     }
 }
 
@@ -255,8 +273,8 @@ fn first_problem(errors: &ParseErrors) -> String {
     })
 }
 
-/// Writes `args.amount` as `args["amount"]`. It is the same value, and found in half the time: of the first, the crate
-/// asks at each call whether there is a variable with this whole name.
+/// Writes `args.amount` as `args["amount"]`. It is the same value, and a decision takes a fifth less time: of the first,
+/// the crate asks at each call whether there is a variable with this whole name.
 fn index_members(expression: &mut IdedExpr) {
     let id = expression.id;
     match &mut expression.expr {

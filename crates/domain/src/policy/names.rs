@@ -8,7 +8,8 @@ use serde_json::Map;
 use time::OffsetDateTime;
 
 use super::{
-    CallFacts, Condition, Origin, ToolAccess, ToolPattern, any_matches, lookalikes::APPROVAL,
+    CallFacts, Condition, Limit, Origin, ToolAccess, ToolPattern, Vars, any_matches,
+    lookalikes::APPROVAL,
 };
 use crate::{
     json::{Json, Members, Number},
@@ -49,7 +50,7 @@ impl ToolAccess {
 impl Pack {
     /// The names in the rules of a server, and in the skills that call it, that fit none of its tools, and the tools that
     /// are guarded for what they look like, each as a sentence.
-    /// Then what conditions ask of arguments that the tools do not take.
+    /// Then what conditions and sums ask of arguments that the tools do not take.
     pub fn unmatched_names(&self, server: &ServerSpec, tools: &[Arc<Tool>]) -> Vec<String> {
         let known: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let skills = self.skills.iter().filter(|skill| skill.server == server.id);
@@ -75,77 +76,137 @@ impl Pack {
 }
 
 impl Pack {
-    /// What the conditions about a tool ask of arguments that it does not take, or that are of another type.
+    /// What the rules about a tool ask of arguments that it does not take, or that are of another type.
     fn unfit_conditions(&self, server: &ServerSpec, tool: &Tool) -> Vec<String> {
-        let schema = Json::parse(tool.input_schema.get()).unwrap_or(Json::Null);
-        let properties = schema.get("properties").and_then(Json::as_object);
-        let Some(properties) = properties else {
+        let Some(sample) = SampleCall::new(tool) else {
             return Vec::new();
         };
-        let sample = sample(&schema, 0);
-        let facts = CallFacts {
-            arguments: &sample,
-            claims: &Map::new(),
-            origin: Origin::default(),
-            now: OffsetDateTime::UNIX_EPOCH,
-            vars: &self.vars,
-            exceeded: &[],
-        };
-        let problem = |condition: &Condition| {
-            let mut arguments = condition.arguments().iter();
-            match arguments.find(|name| properties.get(name).is_none()) {
-                Some(name) => Some(format!("the tool has no argument `{name}`")),
-                None => condition.find_type_problem(&facts),
-            }
-        };
         let conditions = server.conditions_of(&tool.name);
-        let unfit = conditions.filter_map(|condition| {
-            let (problem, source) = (problem(condition)?, condition.source());
-            Some(format!(
-                "the condition {source:?} for {:?} cannot be evaluated, so its rule always applies: {problem}",
-                tool.name
-            ))
-        });
-        unfit.collect()
+        let unfit = conditions.filter_map(|when| sample.find_unfit(when, &self.vars));
+        let limits = server.limits(&tool.name);
+        let unreadable = limits.filter_map(|(_, limit)| sample.find_unreadable(limit));
+        unfit.chain(unreadable).collect()
     }
 }
 
-/// A value that fits a schema in its types.
-fn sample(schema: &Json, depth: usize) -> Json {
-    let number = |text: &str| Number::parse(text).map_or(Json::Null, Json::Number);
-    let types = schema.get("type");
-    let kind = types.and_then(|types| match types {
-        Json::List(types) => types.first()?.as_text(),
-        one => one.as_text(),
-    });
-    let choices = schema.get("enum").and_then(|choices| match choices {
-        Json::List(choices) => choices.first(),
-        _ => None,
-    });
-    match (choices, kind) {
-        (Some(choice), _) => choice.clone(),
-        (None, Some("integer")) => number("1"),
-        (None, Some("number")) => number("1.5"),
-        (None, Some("boolean")) => Json::Bool(true),
-        (None, Some("array")) => {
-            let items = schema.get("items").filter(|_| depth < MAX_SAMPLE);
-            Json::List(
-                items
-                    .map(|items| sample(items, depth + 1))
-                    .into_iter()
-                    .collect(),
-            )
+/// A call of a tool with arguments of the types that its schema says, to try rules with.
+pub struct SampleCall<'a> {
+    tool: &'a Tool,
+    properties: Members,
+    /// A value for each, without those whose type the schema leaves open.
+    values: Json,
+}
+
+impl<'a> SampleCall<'a> {
+    /// `None` where the schema names no arguments.
+    pub fn new(tool: &'a Tool) -> Option<Self> {
+        let schema = Json::parse(tool.input_schema.get()).ok()?;
+        let properties = schema.get("properties").and_then(Json::as_object)?;
+        let mut values = Members::default();
+        for (name, schema) in properties.iter() {
+            if let Some(value) = sample(schema, 1) {
+                values.add(name, value);
+            }
         }
-        (None, Some("object")) if depth < MAX_SAMPLE => {
+        Some(Self {
+            tool,
+            properties: properties.clone(),
+            values: Json::Object(values),
+        })
+    }
+
+    /// The names of the tool's arguments.
+    pub fn arguments(&self) -> Vec<&str> {
+        self.properties.iter().map(|(name, _)| name).collect()
+    }
+
+    /// Why a condition cannot be evaluated for calls of the tool, as a sentence.
+    pub fn find_unfit(&self, condition: &Condition, vars: &Vars) -> Option<String> {
+        let facts = CallFacts {
+            arguments: &self.values,
+            claims: &Map::new(),
+            origin: Origin::default(),
+            now: OffsetDateTime::UNIX_EPOCH,
+            vars,
+            exceeded: &[],
+        };
+        let problem = match self.find_missing(condition.arguments()) {
+            Some(missing) => missing,
+            None => condition.find_type_problem(&facts)?,
+        };
+        Some(format!(
+            "the condition {:?} for {:?} cannot be evaluated, so its rule always applies: {problem}",
+            condition.source(),
+            self.tool.name
+        ))
+    }
+
+    /// Why a limit cannot read what it adds up, as a sentence.
+    pub fn find_unreadable(&self, limit: &Limit) -> Option<String> {
+        let path = limit.sum.as_ref()?;
+        let problem = match self.find_missing(path.first()) {
+            Some(missing) => missing,
+            None if limit.amount(&self.values).is_some() => return None,
+            None => {
+                let mut value = Some(&self.values);
+                for name in path {
+                    value = value.and_then(|value| value.get(name));
+                }
+                // Where the type is open, a call may have an amount.
+                value?;
+                "it is neither a number nor a text".to_owned()
+            }
+        };
+        Some(format!(
+            "the sum `args.{}` for {:?} cannot be read, so each call is too much: {problem}",
+            path.join("."),
+            self.tool.name
+        ))
+    }
+
+    fn find_missing<'n>(&self, names: impl IntoIterator<Item = &'n String>) -> Option<String> {
+        let mut names = names.into_iter();
+        let missing = names.find(|name| self.properties.get(name).is_none());
+        missing.map(|name| format!("the tool has no argument `{name}`"))
+    }
+}
+
+/// A value that fits a schema in its type; `None` where the schema leaves the type open.
+fn sample(schema: &Json, depth: usize) -> Option<Json> {
+    let number = |text: &str| Number::parse(text).map(Json::Number);
+    if let Some(Json::List(choices)) = schema.get("enum") {
+        return choices.first().cloned();
+    }
+    let kind = match schema.get("type")? {
+        Json::List(kinds) => {
+            let mut kinds = kinds.iter().filter_map(Json::as_text);
+            let kind = kinds.find(|kind| *kind != "null");
+            kind.filter(|_| kinds.all(|kind| kind == "null"))
+        }
+        kind => kind.as_text(),
+    };
+    match kind? {
+        "integer" => number("1"),
+        "number" => number("1.5"),
+        "boolean" => Some(Json::Bool(true)),
+        // A text that can be read as a number, since `double(args.amount)` is written for those.
+        "string" => Some(Json::Text("1".to_owned())),
+        "array" => {
+            let items = schema.get("items").filter(|_| depth < MAX_SAMPLE);
+            let item = items.and_then(|items| sample(items, depth + 1));
+            Some(Json::List(item.into_iter().collect()))
+        }
+        "object" if depth < MAX_SAMPLE => {
             let mut members = Members::default();
             let properties = schema.get("properties").and_then(Json::as_object);
             for (name, schema) in properties.iter().flat_map(|properties| properties.iter()) {
-                members.add(name, sample(schema, depth + 1));
+                if let Some(value) = sample(schema, depth + 1) {
+                    members.add(name, value);
+                }
             }
-            Json::Object(members)
+            Some(Json::Object(members))
         }
-        // A text that can be read as a number, since `double(args.amount)` is written for those.
-        (None, _) => Json::Text("1".to_owned()),
+        _ => None,
     }
 }
 
