@@ -5,6 +5,7 @@ mod conditions; // what rules look into, and what that may cost
 mod names; // that are close to the name of a tool
 mod rules; // several rules for one call
 mod trials; // what rules would do with examples
+mod vectors; // CEL by its specification
 
 use std::collections::{BTreeMap, BTreeSet};
 
