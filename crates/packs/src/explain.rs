@@ -195,9 +195,10 @@ fn add_reference_defaults(root: &mut Node, references: &[ServerRef]) {
 
 fn add_server_defaults(spec: &mut Node) {
     set_default_text(spec, "accessMode", default_word(&server::ACCESS_MODES));
-    set_default_text(spec, "pin", default_word(&server::PINS));
-    set_default_plain(spec, "required", server::REQUIRED);
     let is = |spec: &Node, key, word| spec.get(key).and_then(Node::scalar_text) == Some(word);
+    let is_per_user = is(spec, "accessMode", "user-controlled") && is(spec, "catalog", "per-user");
+    set_default_text(spec, "pin", if is_per_user { "tell" } else { "hold" });
+    set_default_plain(spec, "required", server::REQUIRED);
     let is_child = is(spec, "transport", "stdio");
     edit_map(spec, "timeouts", &mut |timeouts| {
         let default = Timeouts::default();

@@ -164,7 +164,7 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         access_mode: access_mode?,
         tool_access,
         tools,
-        pin: read_pin(pin.as_ref()),
+        pin: read_pin(pin.as_ref(), catalog),
         held: BTreeSet::new(),
         summaries: summaries.unwrap_or_default(),
         required,
@@ -281,9 +281,13 @@ fn read_tool_rules(
     (tools, tool_access)
 }
 
-fn read_pin(field: Option<&Field>) -> Pin {
+/// Reads `pin`. Where each user has a list of their own, every list but the first would be held.
+fn read_pin(field: Option<&Field>, catalog: CatalogScope) -> Pin {
     let pin = field.and_then(|field| field.one_of(&PINS));
-    pin.unwrap_or_default()
+    pin.unwrap_or(match catalog {
+        CatalogScope::Shared => Pin::Hold,
+        CatalogScope::PerUser => Pin::Tell,
+    })
 }
 
 /// What a call of each tool means, for people: a sentence with `{argument}`s, by language.
@@ -365,13 +369,15 @@ fn read_catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
     let Some(field) = object.optional("catalog") else {
         return CatalogScope::default();
     };
+    let scope = field.one_of(&CATALOGS).unwrap_or_default();
     if mode == Some(AccessMode::AdminControlled) {
         field.warn(
             "has no effect on a shared server, whose tools are listed once",
             "remove it",
         );
+        return CatalogScope::default();
     }
-    field.one_of(&CATALOGS).unwrap_or_default()
+    scope
 }
 
 /// Reads a choice that only a shared server has.

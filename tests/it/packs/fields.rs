@@ -650,6 +650,14 @@ fn what_becomes_of_a_changed_tool_can_be_chosen() {
     for (word, wanted) in [("hold", Pin::Hold), ("tell", Pin::Tell), ("off", Pin::Off)] {
         assert_eq!(pin(&format!("pin: {word}")), wanted);
     }
+    // With a list for each user, only the first of them would have tools.
+    let own = "accessMode: user-controlled\nuserConfig: { fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }] }";
+    assert_eq!(pin(own), Pin::Hold);
+    assert_eq!(pin(&format!("{own}\ncatalog: per-user")), Pin::Tell);
+    assert_eq!(
+        pin(&format!("{own}\ncatalog: per-user\npin: hold")),
+        Pin::Hold
+    );
 }
 
 #[test]
