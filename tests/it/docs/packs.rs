@@ -4,12 +4,15 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use chatelaine::app::tools::policy_trials::judge_example;
 use domain::{
+    canonical::{self, Hex},
     clock::Clock,
     config::Environment,
     json::Json,
+    pin::{Pins, Verdict},
     policy::{CallFacts, Decision, EffectiveAccess, Origin, decide},
+    tool::Tool,
 };
-use serde_json::Map;
+use serde_json::{Map, Value, json, value::to_raw_value};
 use time::OffsetDateTime;
 
 use super::page::{Block, Page, tested};
@@ -112,6 +115,57 @@ fn check_calls(rule: &str, section: &str) -> usize {
         calls += 1;
     }
     calls
+}
+
+/// The table of tools on the page of approvals, against the pack above it.
+#[test]
+fn what_becomes_of_tools_is_what_the_page_of_approvals_says() {
+    let page = Page::read("docs/approvals.md");
+    let blocks = page.blocks();
+    let pack = blocks.iter().find(|block| block.text.contains("pin: hold"));
+    let variables = env(&[("BANK_MCP_URL", "https://bank.example.org/mcp")]);
+    let pack = load_with(&completed(&pack.unwrap().text), &variables).unwrap();
+    let server = &pack.servers[0];
+    let source = fs::read_to_string("docs/approvals.md").unwrap();
+    let (_, section) = source.split_once("\n## A tool that changes\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let (_, first) = section.split_once("Here it was `").unwrap();
+    let first = to_tool(first.split('`').next().unwrap());
+    let mut pins = Pins::default();
+    assert_eq!(pins.judge(server, &first), Verdict::Accept);
+    let hash = first.hash.unwrap().0;
+    pins.add(server.id.clone(), first.name, hash, true);
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let mut tools = 0;
+    for row in rows {
+        let (tool, outcome) = row[3..].split_once("` | ").unwrap();
+        let is = match pins.judge(server, &to_tool(tool)) {
+            Verdict::Known | Verdict::Accept => "it is used |",
+            Verdict::Wait => "it waits |",
+        };
+        assert_eq!(is, outcome, "{tool}");
+        tools += 1;
+    }
+    assert_eq!(tools, 4);
+}
+
+/// A tool as a server says it, and its hash.
+fn to_tool(definition: &str) -> Tool {
+    let said: Value = serde_json::from_str(definition).unwrap();
+    let text = |member: &str| said[member].as_str().unwrap().to_owned();
+    let mut tool = Tool {
+        name: text("name"),
+        title: None,
+        description: text("description"),
+        input_schema: to_raw_value(&json!({ "type": "object" })).unwrap(),
+        output_schema: None,
+        annotations: None,
+        icons: None,
+        meta: None,
+        hash: None,
+    };
+    tool.hash = Some(Hex(canonical::hash(&canonical::definition(&tool))));
+    tool
 }
 
 /// The examples on the page of approvals, against the packs that they stand below.

@@ -23,6 +23,8 @@ enum Rule {
     Confirm(ApprovalPolicy),
     Deny(DenyRule),
     Limit(Limit),
+    /// The tool is not as somebody accepted it.
+    Hold,
 }
 
 fn with(rules: &[Rule]) -> ServerSpec {
@@ -30,15 +32,20 @@ fn with(rules: &[Rule]) -> ServerSpec {
         default: DefaultAccess::Public,
         ..ToolAccess::default()
     };
+    let mut held = BTreeSet::new();
     for rule in rules {
         match rule.clone() {
             Rule::Approval(policy) => access.approval.push(policy),
             Rule::Confirm(policy) => access.confirm.push(policy),
             Rule::Deny(rule) => access.deny.push(rule),
             Rule::Limit(limit) => access.limits.push(limit),
+            Rule::Hold => drop(held.insert("send_money".to_owned())),
         }
     }
-    server(None, Some(access))
+    ServerSpec {
+        held,
+        ..server(None, Some(access))
+    }
 }
 
 fn approval(when: Option<&str>, approvers: &[&str], votes: u32, self_approval: bool) -> Rule {
@@ -76,6 +83,7 @@ fn limit(when: Option<&str>, then: &Rule) -> Rule {
             Rule::Approval(policy) | Rule::Confirm(policy) => Consequence::Approve(policy),
             Rule::Deny(rule) => Consequence::Deny(rule),
             Rule::Limit(limit) => limit.then,
+            Rule::Hold => panic!("it is nothing that a limit does"),
         },
     })
 }
@@ -135,6 +143,7 @@ fn oracle(rules: &[Rule], who: &EffectiveAccess, amount: Option<i64>, full: bool
             Rule::Deny(denial) if applies(denial.when.as_ref(), amount) => {
                 of_call.push(rule.clone());
             }
+            Rule::Hold => of_call.push(Rule::Hold),
             _ => {}
         }
     }
@@ -151,6 +160,7 @@ fn oracle(rules: &[Rule], who: &EffectiveAccess, amount: Option<i64>, full: bool
     }
     let rank = |rule: &Rule| match rule {
         Rule::Limit(_) => (0, 0, false, 0),
+        Rule::Hold => (4, 0, false, 0),
         Rule::Deny(_) => (3, 0, false, 0),
         // Whoever asks, and whatever their roles are.
         Rule::Confirm(_) => (1, 0, false, 0),
@@ -192,6 +202,7 @@ fn all_rules() -> Vec<Rule> {
         deny("send_*", Some(given)),
         limit(Some(given), &approval(None, &["boss"], 1, false)),
         limit(Some(large), &deny("send_money", None)),
+        Rule::Hold,
     ]
 }
 
@@ -227,9 +238,9 @@ fn of_every_set_of_rules_the_strictest_decides() {
                             Decision::Approve(is),
                             Some(Rule::Approval(wanted) | Rule::Confirm(wanted)),
                         ) => *is == wanted,
-                        (Decision::Allow(_), None) | (Decision::Refuse(_), Some(Rule::Deny(_))) => {
-                            true
-                        }
+                        (Decision::Allow(_), None)
+                        | (Decision::Refuse(_), Some(Rule::Deny(_)))
+                        | (Decision::Deny(Denial::Held), Some(Rule::Hold)) => true,
                         _ => false,
                     };
                     assert!(
@@ -238,8 +249,11 @@ fn of_every_set_of_rules_the_strictest_decides() {
                     );
                     seen.insert(strictness(&decision));
                     // What is allowed whatever the call is has no rule that may apply.
-                    if offer(&spec, &effective, "send_money") == Offer::Call {
-                        assert!(!matches!(decision, Decision::Approve(_)));
+                    match offer(&spec, &effective, "send_money") {
+                        Offer::Call => assert!(!matches!(decision, Decision::Approve(_))),
+                        // What is not listed is not called.
+                        Offer::Deny(_) => assert_eq!(strictness(&decision), 3),
+                        Offer::Approve { .. } => {}
                     }
                 }
             }
@@ -268,13 +282,14 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         roles,
         1..3u32,
         any::<bool>(),
-        0..3u8,
+        0..6u8,
         any::<bool>(),
     )
         .prop_map(|(name, when, roles, votes, own, kind, limits)| {
             let mut rule = match kind {
-                0 => deny(name, when),
-                1 => return confirm(name, when),
+                0 | 1 => deny(name, when),
+                2 => return confirm(name, when),
+                3 => return Rule::Hold,
                 _ => approval(when, &roles, votes, own),
             };
             if let Rule::Approval(policy) = &mut rule {
