@@ -343,7 +343,8 @@ pub(in crate::app) async fn append_user_message(
         role: Role::User,
         parts: &parts,
         for_model: kind == RunKind::Turn && !names_prompt && answer.is_none(),
-        title: (kind == RunKind::Turn).then_some(title.as_str()),
+        // What answers a question says nothing of the conversation.
+        title: answer.is_none().then_some(title.as_str()),
         format,
         trace: None,
     };

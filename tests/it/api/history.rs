@@ -113,6 +113,31 @@ fn is_title(request: &Value) -> bool {
 }
 
 #[tokio::test]
+async fn a_command_is_the_title_until_a_message_is_said() {
+    let world = World::shared().await;
+    world.model.on(|_| Some(text("Hm.")));
+    let ann = world.user("ann", &["employee"]).await;
+    let id = ann.open("bank").await;
+    let title = async || {
+        let conversation = ann
+            .get(&format!("/v1/conversations/{id}"))
+            .await
+            .expect(200);
+        conversation["title"].as_str().unwrap().to_owned()
+    };
+    for (line, expected) in [
+        ("/tools", "/tools"),
+        ("/approvals", "/tools"),
+        ("Tell me of cats", "Tell me of cats"),
+        ("/tools", "Tell me of cats"),
+        ("And of dogs", "Tell me of cats"),
+    ] {
+        ann.say_and_wait(&id, line).await;
+        assert_eq!(title().await, expected, "{line}");
+    }
+}
+
+#[tokio::test]
 async fn the_model_makes_a_title_once_and_never_over_a_users() {
     let world = World::with(|setup| setup.config.model_titles = true).await;
     world.model.on(|request| {

@@ -31,7 +31,7 @@ pub struct NewRun<'a> {
     pub role: Role,
     pub parts: &'a [Part],
     pub for_model: bool,
-    /// A title for the conversation, used if it has none.
+    /// A title for the conversation, used if it has none, or if it has a command as its title and this is none.
     pub title: Option<&'a str>,
     /// The form that the answer must have. If the message joins a queued run, this form replaces the form of that run.
     pub format: Option<&'a AnswerFormat>,
@@ -99,7 +99,8 @@ macro_rules! write_run {
              update conversations
              set last_run = last_run + (not exists (select 1 from waiting))::int, last_seq = last_seq + 1,
                  last_event = last_event + 1, updated_at = now(),
-                 title = case when title = '' then coalesce($16, '') else title end
+                 title = case when title = '' or titled_by = 'message' and $5 = 'turn' and title like '/%'
+                              then coalesce($16, title) else title end
              where tenant_id = $1 and id = $2
              returning last_run, last_seq, last_event, branch, external_key is not null as is_of_client,
                        titled_by = 'message' and external_key is null as may_be_titled
