@@ -235,7 +235,8 @@ fn demo_users() -> [(&'static str, DevelopmentUser); 4] {
             "admin",
             DevelopmentUser {
                 admin: true,
-                ..person("alice", "Alice", &[])
+                // The second of two who approve a large payment.
+                ..person("alice", "Alice", &["cfo"])
             },
         ),
     ]
