@@ -128,6 +128,12 @@ soak-company: ## Live through MINUTES (60) of a company: 2,000 users, faults, a 
 	  cargo test --test it -- --exact --nocapture \
 	  torture::company::an_hour_of_a_company_leaves_everything_flat
 
+.PHONY: cluster
+cluster: ## Let Postgres fail over under load: Patroni, etcd, HAProxy, three replicas, PgBouncer of PGBOUNCER_SOURCE
+	@.ci/install rust postgres python cluster
+	cargo build --bin chatelaine
+	tests/cluster/run.sh $${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/chatelaine
+
 .PHONY: torture-oauth
 torture-oauth: ## Kill replicas while the tokens of 200 users end every five seconds
 	@.ci/install rust postgres

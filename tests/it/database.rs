@@ -213,6 +213,26 @@ async fn a_transaction_that_a_silent_connection_does_not_begin_gives_its_place_b
 }
 
 /// Something that accepts and closes, as a proxy does whose database is away.
+/// With synchronous replication Postgres says that a commit succeeded when the limit cuts its wait for the standby.
+#[tokio::test]
+async fn the_limit_of_statements_does_not_cut_a_commit() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let note = "
+        create table limits (of_commit text);
+        create function note_limit() returns trigger language plpgsql security definer as
+          'begin insert into limits values (current_setting(''statement_timeout'')); return null; end';
+        create constraint trigger note_limit after insert on conversations
+          deferrable initially deferred for each row execute function note_limit()";
+    order(&world.db, note).await;
+    ann.open("bank").await;
+    let limits: Vec<String> = sqlx::query_scalar("select of_commit from limits")
+        .fetch_all(&mut world.db.as_owner().await)
+        .await
+        .unwrap();
+    assert_eq!(limits, ["0"]);
+}
+
 async fn closing_proxy() -> Secret {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -312,8 +312,12 @@ impl Tx {
         Ok(now.fetch_one(self.conn()).await?)
     }
 
+    /// Returns `Ok` when the commit is kept. The limit of statements does not hold for it: with synchronous replication
+    /// a commit waits for the standby, and one that is cut off while it waits succeeds without the standby, so that a
+    /// failover would lose it. Whoever waits for too long hears that the database is away.
     pub async fn commit(mut self) -> Result<()> {
-        self.conn().execute(sqlx::raw_sql("commit")).await?;
+        let commit = "set local statement_timeout = 0; commit";
+        self.conn().execute(sqlx::raw_sql(commit)).await?;
         self.connection.give_back();
         Ok(())
     }
