@@ -144,7 +144,7 @@ class Load:
             except Exception as error:
                 self.faults.append(f"{function.__name__}: {error!r}")
 
-        self.workers.append(threading.Thread(target=work))
+        self.workers.append(threading.Thread(target=work, daemon=True))
         self.workers[-1].start()
 
     def stop(self):
