@@ -212,7 +212,6 @@ async fn a_transaction_that_a_silent_connection_does_not_begin_gives_its_place_b
     eventually(async || db.tenant(tenant).await.is_ok()).await;
 }
 
-/// Something that accepts and closes, as a proxy does whose database is away.
 /// With synchronous replication Postgres says that a commit succeeded when the limit cuts its wait for the standby.
 #[tokio::test]
 async fn the_limit_of_statements_does_not_cut_a_commit() {
@@ -233,6 +232,7 @@ async fn the_limit_of_statements_does_not_cut_a_commit() {
     assert_eq!(limits, ["0"]);
 }
 
+/// Something that accepts and closes, as a proxy does whose database is away.
 async fn closing_proxy() -> Secret {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -107,7 +107,7 @@ pub struct Db {
     direct: Option<Arc<PgConnectOptions>>,
     /// The number of transactions of tenants that this process has begun.
     begun: Arc<AtomicU64>,
-    looks: Arc<looks::Looks>,
+    looks: Arc<looks::Waiting>,
     health: Arc<Health>,
 }
 

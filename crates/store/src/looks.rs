@@ -1,6 +1,6 @@
 //! Looks: what the program itself asks the database again and again, to see whether there is work or news. Looks that
 //! are taken at the same time share one transaction, so that an idle replica costs the database little. Those about access
-//! that has ended have a transaction of their own: it ends within seconds, however slow another look is.
+//! that has ended come first in it, so that no slow look delays them.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use sqlx::Executor as _;
 use tokio::sync::oneshot;
 
 use super::{Db, Tx};
@@ -19,43 +20,31 @@ const TOGETHER: Duration = Duration::from_millis(10);
 /// Asks its question, unless there is no transaction. Returns whether the transaction is still good for the next one.
 type Look = Box<dyn for<'a> FnOnce(Result<&'a mut Tx>) -> BoxFuture<'a, bool> + Send>;
 
-/// The looks that wait for their next transaction.
-#[derive(Default)]
-pub(super) struct Looks {
-    work: Waiting,
-    access: Waiting,
-}
-
-/// What a look is about.
-#[derive(Clone, Copy)]
+/// What a look is about. What comes first is asked first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
-    Work,
     /// Sign-outs, revoked keys, and changed claims, tenants and issuers.
     Access,
+    Work,
 }
 
-impl Looks {
-    fn about(&self, subject: Subject) -> &Waiting {
-        match subject {
-            Subject::Work => &self.work,
-            Subject::Access => &self.access,
-        }
-    }
-}
-
+/// The looks that wait for the next transaction.
 #[derive(Default)]
-struct Waiting(Mutex<Vec<Look>>);
+pub(super) struct Waiting(Mutex<Vec<(Subject, Look)>>);
 
 impl Waiting {
     /// Adds a look. Returns whether it is the first.
-    fn push(&self, look: Look) -> bool {
+    fn push(&self, subject: Subject, look: Look) -> bool {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.push(look);
+        looks.push((subject, look));
         looks.len() == 1
     }
 
-    fn take(&self) -> Vec<Look> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The looks in the order in which they are asked.
+    fn take(&self) -> impl Iterator<Item = Look> + Send + use<> {
+        let mut looks = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        looks.sort_by_key(|(subject, _)| *subject);
+        looks.into_iter().map(|(_, look)| look)
     }
 }
 
@@ -95,19 +84,19 @@ impl Db {
                 is_good
             })
         });
-        if self.looks.about(subject).push(look) {
+        if self.looks.push(subject, look) {
             let db = self.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(TOGETHER).await;
-                db.take_looks(subject).await;
+                db.take_looks().await;
             });
         }
         let lost = |_| Error::Internal(anyhow::anyhow!("a look of the database ended early"));
         answered.await.map_err(lost)?
     }
 
-    async fn take_looks(&self, subject: Subject) {
-        let (mut looks, mut open) = (self.looks.about(subject).take().into_iter(), None);
+    async fn take_looks(&self) {
+        let (mut looks, mut open) = (self.looks.take(), None);
         while let Some(look) = looks.next() {
             let begun = match open.take() {
                 Some(tx) => Ok(tx),
@@ -126,11 +115,12 @@ impl Db {
                 }
             }
         }
-        if let Some(tx) = open
-            && let Err(error) = tx.commit().await
-        {
-            // Nothing was written.
-            tracing::debug!(%error, "a transaction of looks was not ended");
+        if let Some(mut tx) = open {
+            // Nothing was written, so that it does not matter how the transaction ends.
+            match tx.conn().execute(sqlx::raw_sql("commit")).await {
+                Ok(_) => tx.connection.give_back(),
+                Err(error) => tracing::debug!(%error, "a transaction of looks was not ended"),
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use domain::{
     clock::Clock,
     config::Environment,
     json::Json,
-    pin::{Pins, Verdict},
+    pin::{Pins, Standing},
     policy::{CallFacts, Decision, EffectiveAccess, Origin, decide},
     tool::Tool,
 };
@@ -132,7 +132,7 @@ fn what_becomes_of_tools_is_what_the_page_of_approvals_says() {
     let (_, first) = section.split_once("Here it was `").unwrap();
     let first = to_tool(first.split('`').next().unwrap());
     let mut pins = Pins::default();
-    assert_eq!(pins.judge(server, &first), Verdict::Accept);
+    assert_eq!(pins.judge(server, &first), Standing::Accept);
     let hash = first.hash.unwrap().0;
     pins.add(server.id.clone(), first.name, hash, true);
     let rows = section.lines().filter(|line| line.starts_with("| `"));
@@ -140,8 +140,8 @@ fn what_becomes_of_tools_is_what_the_page_of_approvals_says() {
     for row in rows {
         let (tool, outcome) = row[3..].split_once("` | ").unwrap();
         let is = match pins.judge(server, &to_tool(tool)) {
-            Verdict::Known | Verdict::Accept => "it is used |",
-            Verdict::Wait => "it waits |",
+            Standing::Known | Standing::Accept => "it is used |",
+            Standing::Wait => "it waits |",
         };
         assert_eq!(is, outcome, "{tool}");
         tools += 1;
