@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod check;
 pub mod demo;
+pub mod distribute;
 pub mod doctor;
 pub mod explain;
 pub mod import;
@@ -56,6 +57,8 @@ enum Command {
     Serve,
     /// Bring the schema up to date and end, or say what that would lock.
     Migrate(migrate::Args),
+    /// Spread the tables over the nodes of a Citus cluster, by tenant, or say what that would do.
+    Distribute(distribute::Args),
     /// Bring up the demo: a tenant with five users, a bank and notes to talk to, and what to try next.
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
@@ -178,6 +181,9 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::Serve => serve::run(config, env).await?,
         Command::Migrate(args) => {
             return migrate::run(args, &config, &env, &mut io::stdout()).await;
+        }
+        Command::Distribute(args) => {
+            return distribute::run(args, &config, &mut io::stdout()).await;
         }
         Command::Demo(args) => demo::run(args, config, env).await?,
         Command::Chat(args) => return terminal::chat::run(args, &config, &env).await,

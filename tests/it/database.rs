@@ -474,34 +474,36 @@ async fn an_empty_address_is_no_wish_for_a_private_database() {
 }
 
 #[tokio::test]
-async fn the_script_for_citus_changes_nothing_that_it_cannot_put_back() {
+async fn a_database_without_citus_is_not_distributed() {
     let test = TestDb::new().await;
-    let keys = async || -> i64 {
-        sqlx::query_scalar("select count(*) from pg_constraint where contype = 'f'")
-            .fetch_one(&mut test.as_owner().await)
-            .await
-            .unwrap()
-    };
-    let before = keys().await;
-    let url = Url::parse(test.url.expose()).unwrap();
-    let mut query = url.query_pairs();
-    let (_, folder) = query.find(|(name, _)| name == "host").unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scaling/citus.sh");
-    let output = tokio::process::Command::new("bash")
-        .arg(script)
-        .env("PGHOST", &*folder)
-        .env("PGUSER", url.username())
-        .env("PGDATABASE", url.path().trim_start_matches('/'))
-        .output()
-        .await
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        !output.status.success() && said.contains("retention on audit; nothing was changed"),
-        "{said}"
-    );
-    assert_eq!(keys().await, before);
-    assert!(before > 0);
+    test.db.close().await;
+    for arguments in [&["distribute", "--apply"][..], &["distribute", "--dry-run"]] {
+        let mut command = chatelaine(arguments);
+        command.env("DATABASE_URL", test.url.expose());
+        let output = command.output().await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success()
+                && said.contains("nothing was changed: the database has no Citus"),
+            "{said}"
+        );
+    }
+    let mut command = chatelaine(&["distribute"]);
+    assert!(!command.output().await.unwrap().status.success());
+}
+
+#[tokio::test]
+async fn no_policy_has_a_query_which_citus_would_refuse() {
+    let test = TestDb::new().await;
+    let policies: Vec<String> = sqlx::query_scalar(
+        r"select polname || ' on ' || polrelid::regclass from pg_policy
+          where coalesce(pg_get_expr(polqual, polrelid), '') || coalesce(pg_get_expr(polwithcheck, polrelid), '')
+                ~* '\mselect\M'",
+    )
+    .fetch_all(&mut test.as_owner().await)
+    .await
+    .unwrap();
+    assert_eq!(policies, [""; 0]);
 }
 
 #[tokio::test]

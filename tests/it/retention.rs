@@ -407,7 +407,6 @@ async fn the_role_that_deletes_old_lines_can_delete_no_other() {
     assert_eq!(count(&world.db, globex, OLD).await, 2);
     for sql in [
         "update audit set actor = 'me'",
-        "insert into audit (tenant_id) values (gen_random_uuid())",
         "select actor from audit",
         "update tenants set audit_days = 1",
         "delete from audit_outcomes",
@@ -418,6 +417,20 @@ async fn the_role_that_deletes_old_lines_can_delete_no_other() {
             refused.to_string().contains("permission denied"),
             "{sql}: {refused}"
         );
+    }
+    // It writes the line that says what it has deleted, and no other.
+    for (tenant, action, is_refused) in [
+        (acme, "retention.purged", false),
+        (acme, "tool.call", true),
+        (globex, "retention.purged", true),
+    ] {
+        let line = sqlx::query(
+            "insert into audit (tenant_id, id, at, actor, action, outcome)
+             values ($1, gen_random_uuid(), now(), 'operator', $2, 'succeeded')",
+        );
+        let written = line.bind(tenant.0).bind(action).execute(&mut role).await;
+        let refused = written.is_err_and(|error| error.to_string().contains("row-level security"));
+        assert_eq!(refused, is_refused, "{action} of {tenant}");
     }
 }
 

@@ -21,8 +21,8 @@ pub async fn insert(
 ) -> Result<bool> {
     let inserted = sqlx::query!(
         "insert into attachments (tenant_id, id, conversation_id, name, media_type, size, data, named)
-         select $1, $2, $3, $4, $5, $6, $7, false
-         where (select count(*) from attachments where tenant_id = $1 and conversation_id = $3) < $8",
+         select tenant_id, $2, id, $4, $5, $6, $7, false from conversations
+         where tenant_id = $1 and id = $3 and (select count(*) from attachments where tenant_id = $1 and conversation_id = $3) < $8",
         tx.tenant()?.0,
         attachment.id.0,
         conversation.0,

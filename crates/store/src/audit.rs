@@ -71,7 +71,8 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<
          from unnest($2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::text[],
                      $9::text[], $10::bytea[], $11::text[], $12::text[])
            r (id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome, detail)
-         where exists (select 1 from tenants where id = $1)",
+         where exists (select 1 from tenants where id = $1)
+         on conflict (tenant_id, id) do nothing",
         tenant.0,
         &rows.iter().map(|row| row.id.0).collect::<Vec<_>>(),
         &rows.iter().map(|row| row.at).collect::<Vec<_>>(),
@@ -113,7 +114,7 @@ pub async fn record_outcomes(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> 
         .collect();
     sqlx::query!(
         "insert into audit_outcomes (tenant_id, id, outcome)
-         select $1, a.id, e.outcome
+         select a.tenant_id, a.id, e.outcome
          from unnest($2::uuid[], $3::text[]) e (id, outcome) join audit a on a.tenant_id = $1 and a.id = e.id
          on conflict do nothing",
         tx.tenant()?.0,

@@ -1,4 +1,7 @@
 //! Rows of branches: versions of a conversation that begin where a message was edited or sent again.
+//!
+//! Which messages a branch shows is the `path` of some queries: of each branch on the way to the root, those with a number
+//! below `upto`. It is no function, because Citus sends no query of a function to a shard.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -65,9 +68,11 @@ pub async fn list_runs_from(
     message: MessageId,
 ) -> Result<Vec<RunId>> {
     let runs = sqlx::query_scalar!(
-        r#"with path as materialized (
-             select branch, upto from branch_path($1, $2, (
-               select branch from conversations where tenant_id = $1 and id = $2))
+        r#"with recursive path (branch, upto) as (
+             select (select branch from conversations where tenant_id = $1 and id = $2), 9223372036854775807
+             union all
+             select b.parent, b.from_seq from path
+             join branches b on b.tenant_id = $1 and b.conversation_id = $2 and b.number = path.branch
            )
            select distinct m.run_id as "run_id!: RunId" from messages m
            where m.tenant_id = $1 and m.conversation_id = $2 and m.run_id is not null
@@ -88,12 +93,14 @@ pub async fn insert(
     from_seq: i64,
 ) -> Result<i32> {
     let number = sqlx::query_scalar!(
-        "with counted as (
+        r#"with counted as (
            update conversations set last_branch = last_branch + 1, branch = last_branch + 1
            where tenant_id = $1 and id = $2 returning last_branch
+         ), new as (
+           insert into branches (tenant_id, id, conversation_id, number, parent, from_seq)
+           select $1, $3, $2, last_branch, $4, $5 from counted returning number
          )
-         insert into branches (tenant_id, id, conversation_id, number, parent, from_seq)
-         select $1, $3, $2, last_branch, $4, $5 from counted returning number",
+         select number as "number!" from new"#,
         tx.tenant()?.0,
         conversation.0,
         Uuid::now_v7(),

@@ -20,11 +20,11 @@ pub struct ChatAnswer<'a> {
 /// Records the place of an answer in a chat. [`super::request_keys::insert`] does so together with a key.
 pub async fn put(tx: &mut Tx, user: &UserId, answer: ChatAnswer<'_>) -> Result<()> {
     sqlx::query!(
-        "insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
-         values ($1, $2, $3, $4, $5, $6, $7)
+        "insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event, updated_at)
+         values ($1, $2, $3, $4, $5, $6, $7, now())
          on conflict (tenant_id, user_id, chat) do update
          set conversation_id = excluded.conversation_id, run_id = excluded.run_id,
-             first_event = excluded.first_event, repeats = 0, updated_at = now()",
+             first_event = excluded.first_event, repeats = 0, updated_at = excluded.updated_at",
         tx.tenant()?.0,
         uuid::Uuid::now_v7(),
         user.as_str(),

@@ -50,10 +50,12 @@ pub async fn claim(
     lives: ResultLives,
 ) -> Result<bool> {
     let done = sqlx::query!(
-        "insert into credential_judges as j (tenant_id, id, agent, server, asked) values ($1, $2, $3, $4, $5)
-         on conflict (tenant_id, agent, server) do update set asked = excluded.asked, judges = null, asked_at = now()
+        "insert into credential_judges as j (tenant_id, id, agent, server, asked, asked_at)
+         values ($1, $2, $3, $4, $5, now())
+         on conflict (tenant_id, agent, server) do update
+         set asked = excluded.asked, judges = null, asked_at = excluded.asked_at
          where j.asked <> excluded.asked
-           or j.asked_at < now() - make_interval(secs =>
+           or excluded.asked_at - j.asked_at > make_interval(secs =>
              case when j.judges is null then $6::float8 when j.judges then $7::float8 else $8::float8 end)",
         tx.tenant()?.0,
         Uuid::now_v7(),

@@ -17,10 +17,10 @@ pub async fn put(
     feedback: &Feedback,
 ) -> Result<()> {
     sqlx::query!(
-        "insert into feedback (tenant_id, id, conversation_id, message_id, rating, comment)
-         values ($1, $2, $3, $4, $5, $6)
+        "insert into feedback (tenant_id, id, conversation_id, message_id, rating, comment, created_at)
+         values ($1, $2, $3, $4, $5, $6, now())
          on conflict (tenant_id, message_id) do update
-         set rating = excluded.rating, comment = excluded.comment, created_at = now()",
+         set rating = excluded.rating, comment = excluded.comment, created_at = excluded.created_at",
         tx.tenant()?.0,
         Uuid::now_v7(),
         conversation.0,

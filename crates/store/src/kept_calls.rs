@@ -48,7 +48,8 @@ pub async fn put(tx: &mut Tx, call: &NewCall<'_>) -> Result<()> {
          insert into kept_calls (tenant_id, id, user_id, agent, server, tool, origin, sealed)
          select id, $2, $3, $4, $5, $6, $7, $8 from tenants
          where id = $1 and retention ? 'call_arguments'
-           and (exists (select from person) or exists (select from holder))",
+           and (exists (select from person) or exists (select from holder))
+         on conflict (tenant_id, id) do nothing",
         tx.tenant()?.0,
         call.id,
         call.user.as_str(),

@@ -49,6 +49,7 @@ pub mod runs;
 pub mod sealed;
 pub mod secrets;
 pub mod server_settings;
+pub mod shards;
 pub mod sign_outs;
 pub mod statistics;
 pub mod tenant_keys;
@@ -99,6 +100,21 @@ const STATEMENT_MS: u32 = 10_000;
 /// The longest time that a statement waits for a lock.
 const LOCK_MS: u32 = 5_000;
 
+/// The roles that transactions take on.
+#[derive(Clone, Copy)]
+enum Role {
+    /// Sees the rows of one tenant.
+    Tenant,
+    /// Finds work and callers across tenants.
+    System,
+    /// Both, one after the other ([`Tx::enter`]).
+    SystemThenTenant,
+    /// Deletes old lines of a tenant's trail.
+    Retention,
+    /// Sees what answers a search.
+    Search,
+}
+
 /// The database. Cheap to clone.
 #[derive(Clone)]
 pub struct Db {
@@ -109,6 +125,8 @@ pub struct Db {
     begun: Arc<AtomicU64>,
     looks: Arc<looks::Waiting>,
     health: Arc<Health>,
+    /// Whether Citus spreads the tables over nodes.
+    is_sharded: bool,
 }
 
 /// A transaction of one tenant, or of the program itself if it comes from [`Db::system`]. If it is dropped without
@@ -118,6 +136,8 @@ pub struct Tx {
     tenant: Option<TenantId>,
     health: Arc<Health>,
     span: TxSpan,
+    role: Role,
+    is_sharded: bool,
 }
 
 /// The span of a transaction: from its begin, with the wait for a connection, to its end.
@@ -146,8 +166,8 @@ impl Db {
         start: &watch::Sender<Start>,
     ) -> anyhow::Result<Self> {
         let addresses = Addresses::parse(url, direct)?;
-        addresses.prepare_within(wait, false, start).await?;
-        Self::open(addresses, connections)
+        let is_sharded = addresses.prepare_within(wait, false, start).await?;
+        Self::open(addresses, connections, is_sharded)
     }
 
     /// Brings the schema up to date. Waits like [`Db::connect_within`]. Through a pooler without a direct address the
@@ -159,7 +179,8 @@ impl Db {
     ) -> anyhow::Result<()> {
         let start = watch::Sender::new(Start::Connecting);
         let addresses = Addresses::parse(url, direct)?;
-        addresses.prepare_within(wait, true, &start).await
+        addresses.prepare_within(wait, true, &start).await?;
+        Ok(())
     }
 
     /// The migrations that [`Db::migrate`] would apply. Changes nothing.
@@ -175,12 +196,13 @@ impl Db {
     /// Opens a database that may belong to another version of the program, and leaves its schema as it is.
     pub async fn connect_to_read(url: &Secret) -> anyhow::Result<Self> {
         let addresses = Addresses::parse(url, &DirectAddress::Off)?;
-        let connection = pool::connect(&addresses.pooled, Duration::ZERO, is_away).await?;
+        let mut connection = pool::connect(&addresses.pooled, Duration::ZERO, is_away).await?;
+        let is_sharded = shards::is_sharded(&mut connection).await?;
         connection.close().await?;
-        Self::open(addresses, 2)
+        Self::open(addresses, 2, is_sharded)
     }
 
-    fn open(addresses: Addresses, connections: u32) -> anyhow::Result<Self> {
+    fn open(addresses: Addresses, connections: u32, is_sharded: bool) -> anyhow::Result<Self> {
         let health = Arc::new(Health::default());
         Ok(Self {
             pool: Pool::new(addresses.pooled, connections.max(2) - 1, health.clone())?,
@@ -188,30 +210,27 @@ impl Db {
             begun: Arc::default(),
             looks: Arc::default(),
             health,
+            is_sharded,
         })
     }
 
-    /// A transaction of one tenant, opened in one round trip.
+    /// A transaction of one tenant, opened in one round trip, or two where the database is sharded.
     #[track_caller]
     pub fn tenant(&self, tenant: TenantId) -> BoxFuture<'_, Result<Tx>> {
-        self.begin_tenant(tenant, "")
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.begin(Role::Tenant, Some(tenant), "")
     }
 
     /// Like [`Db::tenant`], but the commit does not wait for the disk. For rows that may be lost: a crash of Postgres
     /// loses at most the commits of the last second. A crash of the program loses none.
     #[track_caller]
     pub fn tenant_unflushed(&self, tenant: TenantId) -> BoxFuture<'_, Result<Tx>> {
-        self.begin_tenant(tenant, "; set local synchronous_commit = off")
-    }
-
-    #[track_caller]
-    fn begin_tenant(&self, tenant: TenantId, more: &str) -> BoxFuture<'_, Result<Tx>> {
-        let sql = format!(
-            "begin; {}; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'{more}",
-            limits()
-        );
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.begin(sql, Some(tenant))
+        self.begin(
+            Role::Tenant,
+            Some(tenant),
+            "set local synchronous_commit = off; ",
+        )
     }
 
     /// Transactions of tenants that this process has begun.
@@ -222,16 +241,33 @@ impl Db {
     /// A transaction of the program itself, for rows whose tenant is not known yet.
     #[track_caller]
     pub fn system(&self) -> BoxFuture<'_, Result<Tx>> {
-        let sql = format!("begin; {}; set local role chatelaine_system", limits());
-        self.begin(sql, None)
+        self.begin(Role::System, None, "")
+    }
+
+    /// Like [`Db::system`], for what goes on with [`Tx::enter`].
+    #[track_caller]
+    pub fn system_then_tenant(&self) -> BoxFuture<'_, Result<Tx>> {
+        self.begin(Role::SystemThenTenant, None, "")
+    }
+
+    /// A transaction that deletes old lines of a tenant's audit trail and writes the line that says so, and nothing else.
+    #[track_caller]
+    pub fn retention(&self, tenant: TenantId) -> BoxFuture<'_, Result<Tx>> {
+        self.begin(Role::Retention, Some(tenant), "")
+    }
+
+    /// A transaction that looks words of a tenant up, and nothing else.
+    #[track_caller]
+    fn search(&self, tenant: TenantId) -> BoxFuture<'_, Result<Tx>> {
+        self.begin(Role::Search, Some(tenant), "")
     }
 
     /// Begins a transaction. If the connection turns out to be closed, another one is used: nothing has been done in
-    /// the transaction yet, and the pool checks the other connection first. The SQL is safe: only a UUID is formatted
-    /// into it.
+    /// the transaction yet, and the pool checks the other connection first.
     #[track_caller]
-    fn begin(&self, sql: String, tenant: Option<TenantId>) -> BoxFuture<'_, Result<Tx>> {
+    fn begin(&self, role: Role, tenant: Option<TenantId>, more: &str) -> BoxFuture<'_, Result<Tx>> {
         let caller = Location::caller();
+        let sql = self.begin_sql(role, tenant, more);
         // Boxed, because otherwise each future that uses the database would contain it and be too large for a stack.
         Box::pin(async move {
             let span = TxSpan::new(caller);
@@ -245,13 +281,40 @@ impl Db {
                 connection = in_time(self.pool.get()).await?;
                 self.execute(&mut connection, &sql, &span.span).await?;
             }
-            Ok(Tx {
+            let mut tx = Tx {
                 connection,
-                tenant,
+                tenant: None,
                 health: self.health.clone(),
                 span,
-            })
+                role,
+                is_sharded: self.is_sharded,
+            };
+            match tenant {
+                // Alone, because Citus repeats at each node the whole text in which it finds a `set local`.
+                Some(tenant) if self.is_sharded => tx.name_tenant(tenant).await?,
+                _ => tx.tenant = tenant,
+            }
+            Ok(tx)
         })
+    }
+
+    /// The SQL that begins a transaction. It is safe: only a UUID is formatted into it.
+    fn begin_sql(&self, role: Role, tenant: Option<TenantId>, more: &str) -> String {
+        let (limits, name) = (limits(), role.name(self.is_sharded));
+        let begin = format!("begin; {limits}; {more}set local role {name}");
+        // The policy of this role reads the days of the tenant.
+        let nested = match role {
+            Role::Retention => "set local citus.allow_nested_distributed_execution = on; ",
+            _ => "",
+        };
+        match tenant {
+            // At each node Citus logs in as the role, and is to repeat nothing there but the name of the tenant.
+            _ if self.is_sharded => {
+                format!("{begin}; {nested}set local citus.propagate_set_commands = 'local'")
+            }
+            Some(tenant) => format!("{begin}; set local app.tenant_id = '{tenant}'"),
+            None => begin,
+        }
     }
 
     async fn execute(&self, connection: &mut InUse, sql: &str, span: &Span) -> sqlx::Result<()> {
@@ -277,6 +340,20 @@ impl Db {
     }
 }
 
+impl Role {
+    /// The role of Postgres. Where tables are sharded, a transaction keeps the one with which it begins, since Citus has a
+    /// connection of its own for each role to each node, and does not let one change what the other has read.
+    fn name(self, is_sharded: bool) -> &'static str {
+        match self {
+            Self::Tenant => "chatelaine_tenant",
+            Self::SystemThenTenant if is_sharded => shards::OPERATOR,
+            Self::System | Self::SystemThenTenant => "chatelaine_system",
+            Self::Retention => "chatelaine_retention",
+            Self::Search => "chatelaine_search",
+        }
+    }
+}
+
 impl Tx {
     /// The connection, for the queries of this crate.
     fn conn(&mut self) -> Limited<'_> {
@@ -294,15 +371,29 @@ impl Tx {
         })
     }
 
-    /// Turns a transaction of the program itself into one of this tenant, until its end. With it, a change of a
+    /// Turns a transaction of [`Db::system_then_tenant`] into one of this tenant, until its end. With it, a change of a
     /// tenant and the tenant's audit line are one transaction.
     pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
-        // The SQL is safe: only a UUID is formatted into it.
-        let sql = format!("set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'");
-        self.conn()
-            .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
+        debug_assert!(matches!(self.role, Role::SystemThenTenant));
+        if !self.is_sharded {
+            self.execute("set local role chatelaine_tenant").await?;
+        }
+        self.name_tenant(tenant).await
+    }
+
+    /// Says whose rows the transaction sees. A statement of its own, because Citus repeats at each node the whole text in
+    /// which it finds a `set local`.
+    async fn name_tenant(&mut self, tenant: TenantId) -> Result<()> {
+        self.execute(&format!("set local app.tenant_id = '{tenant}'"))
             .await?;
         self.tenant = Some(tenant);
+        Ok(())
+    }
+
+    /// Executes SQL into which nothing is formatted but what the program or Postgres has quoted.
+    async fn execute(&mut self, sql: &str) -> Result<()> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        self.conn().execute(sql).await?;
         Ok(())
     }
 
@@ -371,23 +462,25 @@ impl Addresses {
         Ok(Self { pooled, direct })
     }
 
-    /// Prepares the database, also if it goes away in the middle and comes back within this time.
+    /// Prepares the database, also if it goes away in the middle and comes back within this time. Returns whether its
+    /// tables are sharded.
     async fn prepare_within(
         &self,
         wait: Duration,
         is_alone: bool,
         start: &watch::Sender<Start>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         let end = Instant::now() + wait;
-        // Boxed, because otherwise the future of each caller would contain it.
-        while let Err(error) = Box::pin(self.prepare(is_alone, end, start)).await {
-            if !was_away(&error) || Instant::now() >= end {
-                return Err(error);
+        loop {
+            // Boxed, because otherwise the future of each caller would contain it.
+            match Box::pin(self.prepare(is_alone, end, start)).await {
+                Err(error) if was_away(&error) && Instant::now() < end => {
+                    start.send_replace(Start::Connecting);
+                    tokio::time::sleep(pool::PAUSE).await;
+                }
+                prepared => return prepared,
             }
-            start.send_replace(Start::Connecting);
-            tokio::time::sleep(pool::PAUSE).await;
         }
-        Ok(())
     }
 
     /// Brings the schema up to date, and sees to it that both addresses lead to it.
@@ -396,7 +489,7 @@ impl Addresses {
         is_alone: bool,
         end: Instant,
         start: &watch::Sender<Start>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
         let wait = || end.saturating_duration_since(Instant::now());
         // Otherwise a migration that takes a second would be logged as a warning with its whole text.
         let migrating = self.direct.as_ref().unwrap_or(&self.pooled);
@@ -412,8 +505,9 @@ impl Addresses {
         connection.close().await?;
         let mut connection = pool::connect(&self.pooled, wait(), is_away).await?;
         migrations::require_applied(&mut connection).await?;
+        let is_sharded = shards::is_sharded(&mut connection).await?;
         connection.close().await?;
-        Ok(())
+        Ok(is_sharded)
     }
 }
 

@@ -75,10 +75,11 @@ pub async fn append(
            ), event as (
              insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
              select $1, $9, $2, last_event, 'message', $3 from counted
+             returning 1
            ), stored as (
              insert into usage_additions (tenant_id, id, day, user_id, agent, bytes)
              select $1, $9, (now() at time zone 'utc')::date, user_id, agent, octet_length($7::text) + 256
-             from counted
+             from counted returning 1
            )
            select last_seq as "seq!", last_event as "event!", branch as "branch!", created_at as "created_at!"
            from counted, message"#,
@@ -155,14 +156,17 @@ pub async fn list_transcript(
 ) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"with asked as (
+        r#"with recursive asked as (
              select seq, branch from messages
              where tenant_id = $1 and conversation_id = $2 and run_id = $3 and role = 'user'
              order by seq desc limit 1
-           ), path as materialized (
-             select branch, upto from branch_path($1, $2, case when $3::uuid is null then (
-               select branch from conversations where tenant_id = $1 and id = $2
-             ) else (select branch from asked) end)
+           ), path (branch, upto) as (
+             select case when $3::uuid is null then (
+                      select branch from conversations where tenant_id = $1 and id = $2
+                    ) else (select branch from asked) end, 9223372036854775807
+             union all
+             select b.parent, b.from_seq from path
+             join branches b on b.tenant_id = $1 and b.conversation_id = $2 and b.number = path.branch
            )
            select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
            from messages m
@@ -258,9 +262,12 @@ pub async fn list(
         MessageRange::After(seq) => {
             sqlx::query_as!(
                 Row,
-                r#"with path as materialized (
-                     select branch, upto from branch_path($1, $2, coalesce($5, (
-                       select branch from conversations where tenant_id = $1 and id = $2)))
+                r#"with recursive path (branch, upto) as (
+                     select coalesce($5, (select branch from conversations where tenant_id = $1 and id = $2)),
+                            9223372036854775807
+                     union all
+                     select b.parent, b.from_seq from path
+                     join branches b on b.tenant_id = $1 and b.conversation_id = $2 and b.number = path.branch
                    )
                    select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
                    from messages m where tenant_id = $1 and conversation_id = $2 and seq > $3
@@ -278,9 +285,12 @@ pub async fn list(
         MessageRange::Before(seq) => {
             sqlx::query_as!(
                 Row,
-                r#"with path as materialized (
-                     select branch, upto from branch_path($1, $2, coalesce($5, (
-                       select branch from conversations where tenant_id = $1 and id = $2)))
+                r#"with recursive path (branch, upto) as (
+                     select coalesce($5, (select branch from conversations where tenant_id = $1 and id = $2)),
+                            9223372036854775807
+                     union all
+                     select b.parent, b.from_seq from path
+                     join branches b on b.tenant_id = $1 and b.conversation_id = $2 and b.number = path.branch
                    )
                    select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
                    from messages m where tenant_id = $1 and conversation_id = $2 and seq < $3
@@ -339,9 +349,11 @@ pub async fn list_model_input(
 ) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"with path as materialized (
-             select branch, upto from branch_path($4, $1, (
-               select branch from conversations where tenant_id = $4 and id = $1))
+        r#"with recursive path (branch, upto) as (
+             select (select branch from conversations where tenant_id = $4 and id = $1), 9223372036854775807
+             union all
+             select b.parent, b.from_seq from path
+             join branches b on b.tenant_id = $4 and b.conversation_id = $1 and b.number = path.branch
            )
            select id as "id!: _", branch as "branch!", seq as "seq!", role as "role!: _", parts as "parts!: _",
                   run_id as "run_id: _", created_at as "created_at!"
@@ -420,7 +432,8 @@ pub async fn import(
     sqlx::query!(
         "insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
          select $1, id, $2, $3::bigint + place, $7, role, parts::json, true
-         from unnest($4::uuid[], $5::text[], $6::text[]) with ordinality as given (id, role, parts, place)",
+         from unnest($4::uuid[], $5::text[], $6::text[]) with ordinality as given (id, role, parts, place)
+         on conflict (tenant_id, id) do nothing",
         tenant,
         conversation.0,
         counted.seq,
@@ -434,7 +447,8 @@ pub async fn import(
     sqlx::query!(
         "insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
          select $1, id, $2, $3::bigint + place, 'message', message
-         from unnest($4::uuid[], $5::uuid[]) with ordinality as given (id, message, place)",
+         from unnest($4::uuid[], $5::uuid[]) with ordinality as given (id, message, place)
+         on conflict (tenant_id, id) do nothing",
         tenant,
         conversation.0,
         counted.event,
@@ -461,6 +475,7 @@ pub async fn append_run_event(
            ), event as (
              insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status, run_error)
              select $1, $3, $2, last_event, 'run', $4, $5, $6 from counted
+             returning 1
            )
            select last_event as "seq!" from counted"#,
         tx.tenant()?.0,

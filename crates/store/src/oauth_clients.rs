@@ -33,7 +33,7 @@ pub async fn get(
                    or coalesce(c.begun_at > coalesce(c.came_back_at, '-infinity')
                                and c.begun_at < now() - make_interval(secs => $5), false)
                    or exists (select from oauth_sign_ins s
-                              where s.tenant_id = c.tenant_id and s.client_id = c.id and s.user_id = $4
+                              where s.tenant_id = $1 and s.client_id = c.id and s.user_id = $4
                                 and s.used_at is null and s.begun_at > coalesce(c.came_back_at, '-infinity'))
                   ) as "is_doubtful!"
            from oauth_clients c where c.tenant_id = $1 and c.issuer = $2 and c.redirect_uri = $3"#,
@@ -73,10 +73,11 @@ pub async fn put(
     sealed: &[u8],
 ) -> Result<()> {
     sqlx::query!(
-        "insert into oauth_clients (tenant_id, id, issuer, redirect_uri, sealed) values ($1, $2, $3, $4, $5)
+        "insert into oauth_clients (tenant_id, id, issuer, redirect_uri, sealed, created_at)
+         values ($1, $2, $3, $4, $5, now())
          on conflict (tenant_id, issuer, redirect_uri) do update
-         set id = excluded.id, sealed = excluded.sealed, created_at = now(), begun_at = null, came_back_at = null,
-             unknown_since = null",
+         set id = excluded.id, sealed = excluded.sealed, created_at = excluded.created_at, begun_at = null,
+             came_back_at = null, unknown_since = null",
         tx.tenant()?.0,
         id,
         issuer,

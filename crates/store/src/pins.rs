@@ -139,15 +139,21 @@ pub async fn add(
     let columns = Columns::new(listed, tx.now().await?);
     let added = sqlx::query_as!(
         AddedDefinition,
-        r#"insert into pinned_tools (tenant_id, id, agent, server, tool, hash, definition, accepted_at, changes)
-         select $1, l.id, $2, $3, l.tool, l.hash, l.definition, l.accepted_at,
-                1 + coalesce((select max(changes) from pinned_tools p
-                              where p.tenant_id = $1 and p.agent = $2 and p.server = $3 and p.tool = l.tool
-                                and p.accepted_at is null), 0)
-         from unnest($4::uuid[], $5::text[], $6::text[], $7::text[], $8::timestamptz[]) l (id, tool, hash, definition, accepted_at)
-         on conflict (tenant_id, agent, server, tool, hash) do update
-         set accepted_at = coalesce(pinned_tools.accepted_at, excluded.accepted_at)
-         returning id as "id: _", tool, hash, accepted_at is not null as "is_accepted!", changes"#,
+        r#"with added as (
+           insert into pinned_tools (tenant_id, id, agent, server, tool, hash, definition, accepted_at, changes)
+           select $1, l.id, $2, $3, l.tool, l.hash, l.definition, l.accepted_at,
+                  1 + coalesce((select max(changes) from pinned_tools p
+                                where p.tenant_id = $1 and p.agent = $2 and p.server = $3 and p.tool = l.tool
+                                  and p.accepted_at is null), 0)
+           from unnest($4::uuid[], $5::text[], $6::text[], $7::text[], $8::timestamptz[])
+             l (id, tool, hash, definition, accepted_at)
+           on conflict (tenant_id, agent, server, tool, hash) do update
+           set accepted_at = coalesce(pinned_tools.accepted_at, excluded.accepted_at)
+           returning id, tool, hash, accepted_at, changes
+         )
+         select id as "id!: _", tool as "tool!", hash as "hash!", accepted_at is not null as "is_accepted!",
+                changes as "changes!"
+         from added"#,
         tx.tenant()?.0,
         agent.as_str(),
         server.as_str(),
@@ -386,24 +392,26 @@ pub async fn count_waiting(tx: &mut Tx, agents: Option<&[String]>) -> Result<i64
 /// Accepts a definition for the tenant, also one of a server that serves all: it counts for this tenant then. `false` when
 /// it does not wait any more.
 pub async fn accept(tx: &mut Tx, waiting: &WaitingDefinition) -> Result<bool> {
-    let done = sqlx::query!(
-        "insert into pinned_tools (tenant_id, id, agent, server, tool, hash, definition, accepted_at)
-         select $1, $2, agent, server, tool, hash, definition, now() from (
-           select agent, server, tool, hash, definition from pinned_tools
-           where tenant_id = $1 and id = $3 and accepted_at is null
-           union all
-           select agent, server, tool, hash, definition from pinned_tools_of_all
-           where id = $3 and accepted_at is null
-         ) waiting
-         on conflict (tenant_id, agent, server, tool, hash) do update
-         set accepted_at = now() where pinned_tools.accepted_at is null",
+    let accepted = sqlx::query_scalar!(
+        r#"with accepted as (
+           insert into pinned_tools (tenant_id, id, agent, server, tool, hash, definition, accepted_at)
+           select $1, $2, agent, server, tool, hash, definition, now() from (
+             select agent, server, tool, hash, definition from pinned_tools
+             where tenant_id = $1 and id = $3 and accepted_at is null
+             union all
+             select agent, server, tool, hash, definition from pinned_tools_of_all
+             where id = $3 and accepted_at is null
+           ) waiting
+           on conflict (tenant_id, agent, server, tool, hash) do update
+           set accepted_at = excluded.accepted_at where pinned_tools.accepted_at is null
+           returning 1
+         )
+         select count(*) as "count!" from accepted"#,
         tx.tenant()?.0,
         Uuid::now_v7(),
         waiting.id.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(done.rows_affected() == 1)
+    );
+    Ok(accepted.fetch_one(tx.conn()).await? == 1)
 }
 
 /// Accepts a definition for all tenants. `false` when it does not wait any more. Needs the system role.

@@ -234,11 +234,12 @@ pub async fn insert(
         Some(answer) => {
             insert_key!(
                 "with answer as (
-                   insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
-                   values ($1, $2, $3, $14, $15, $16, $17)
+                   insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event,
+                                             updated_at)
+                   values ($1, $2, $3, $14, $15, $16, $17, now())
                    on conflict (tenant_id, user_id, chat) do update
                    set conversation_id = excluded.conversation_id, run_id = excluded.run_id,
-                       first_event = excluded.first_event, repeats = 0, updated_at = now()
+                       first_event = excluded.first_event, repeats = 0, updated_at = excluded.updated_at
                  )",
                 answer.chat,
                 answer.conversation.0,

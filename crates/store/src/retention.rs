@@ -284,8 +284,7 @@ pub async fn purge_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batc
     let ids = sqlx::query_scalar!(
         "update approvals
          set sealed = substr(sealed, 1, 7), evidence = null,
-             principal = json_build_object('tenant', tenant_id, 'user', requester, 'claims', '{}'::json, 'locale', null,
-                                           'authenticated', not starts_with(requester, 'guest:'))
+             principal = erased_principal(tenant_id, requester)
          where tenant_id = $1 and id in (
            select id from approvals
            where tenant_id = $1 and length(sealed) > 7 and changed_at < $2
@@ -342,26 +341,19 @@ pub async fn count_audit(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64> {
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// Deletes lines of the audit trail, the oldest first. Only a special role may delete them, which is set for this one
-/// statement. That role sees no line that is younger than the days of [`set_audit_days`].
+/// Deletes lines of the audit trail, the oldest first. Needs [`Db::retention`](super::Db::retention): its role sees no line
+/// that is younger than the days of [`set_audit_days`].
 pub async fn purge_audit(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batch> {
-    let tenant = tx.tenant()?.0;
-    sqlx::query("set local role chatelaine_retention")
-        .execute(tx.conn())
-        .await?;
     let deleted = sqlx::query!(
         "delete from audit where tenant_id = $1 and id in (
            select id from audit where tenant_id = $1 and id < $2 and at < $3 order by id limit $4)",
-        tenant,
+        tx.tenant()?.0,
         id_after(cutoff),
         cutoff,
         ROWS,
     )
     .execute(tx.conn())
     .await?;
-    sqlx::query("set local role chatelaine_tenant")
-        .execute(tx.conn())
-        .await?;
     let rows = deleted.rows_affected();
     let more = rows == ROWS.cast_unsigned();
     Ok(Batch {

@@ -94,6 +94,7 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<boo
              insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
                                           cached_input_tokens)
              select $1, $8, (now() at time zone 'utc')::date, user_id, agent, $5, $6, $9 from held
+             returning 1
            )
            select superseded from held"#,
         tx.tenant()?.0,

@@ -50,9 +50,8 @@ pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SignOut>> {
 pub async fn block(tx: &mut Tx, user: &UserId, by: &UserId) -> Result<()> {
     sqlx::query!(
         "update sign_outs
-         set blocked_by = case when blocked_at is null then $3 else blocked_by end,
-             blocked_at = coalesce(blocked_at, statement_timestamp())
-         where tenant_id = $1 and user_id = $2",
+         set blocked_by = $3, blocked_at = statement_timestamp()
+         where tenant_id = $1 and user_id = $2 and blocked_at is null",
         tx.tenant()?.0,
         user.as_str(),
         by.as_str(),

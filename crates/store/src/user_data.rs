@@ -51,8 +51,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     sqlx::query!(
         "update approvals
          set sealed = substr(sealed, 1, 7), evidence = null, requester_name = null, trace = null, reason = case when decided_by = $2 then null else reason end,
-             principal = json_build_object('tenant', tenant_id, 'user', requester, 'claims', '{}'::json, 'locale', null,
-                                           'authenticated', not starts_with(requester, 'guest:'))
+             principal = erased_principal(tenant_id, requester)
          where tenant_id = $1 and requester = $2 and state <> 'executing'",
         tenant,
         user.as_str(),

@@ -31,7 +31,8 @@ pub async fn put(
         // If two sources come first at once, the index allows only one of them.
         sqlx::query!(
             "insert into user_sources (tenant_id, id, kind, name, prefix, is_first)
-             select $1, $4, $2, $3, '', true where not exists (select from user_sources where tenant_id = $1)
+             select id, $4, $2, $3, '', true from tenants
+             where id = $1 and not exists (select from user_sources where tenant_id = $1)
              on conflict do nothing",
             tenant.0,
             source.kind(),

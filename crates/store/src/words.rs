@@ -80,20 +80,23 @@ pub async fn index(
              union all
              select taken.upto, to_tsvector('pg_catalog.simple', c.title), 0
            ) m
+         ), written as (
+           insert into conversation_words (tenant_id, id, first_seq, last_seq, words)
+           select $1, id, min(seq), max(seq), array_to_tsvector(array_agg(distinct prefix || word))
+           -- the empty word stands for all that the user said
+           from said, unnest(tsvector_to_array(words) || ''::text) word
+           group by id, stretch
+           on conflict (tenant_id, id, last_seq) do update
+           set words = conversation_words.words || excluded.words
+           returning 1
          )
-         insert into conversation_words (tenant_id, id, first_seq, last_seq, words)
-         select $1, id, min(seq), max(seq), array_to_tsvector(array_agg(distinct prefix || word))
-         -- the empty word stands for all that the user said
-         from said, unnest(tsvector_to_array(words) || ''::text) word
-         group by id, stretch
-         on conflict (tenant_id, id, last_seq) do update
-         set words = conversation_words.words || excluded.words",
+         select count(*) from written",
         tenant,
         &taken.iter().map(|row| row.id).collect::<Vec<_>>(),
         &taken.iter().map(|row| row.upto).collect::<Vec<_>>(),
         STRETCH,
     )
-    .execute(tx.conn())
+    .fetch_one(tx.conn())
     .await?;
     let last = due.into_iter().next_back();
     Ok(last.map(|row| (UserId(row.user_id.into()), ConversationId(row.id))))

@@ -85,7 +85,7 @@ impl Accounts {
         issuer.of_tenant = Some(!admin.is_operator());
         self.check_reach(admin, &issuer.keys)?;
         check_issuer(&issuer)?;
-        let mut tx = self.shared.db.system().await?;
+        let mut tx = self.shared.db.system_then_tenant().await?;
         let same = store::issuers::list_by_issuer(&mut tx, &issuer.issuer).await?;
         if !admin.is_operator() && !same.iter().all(|other| other.tenant == issuer.tenant) {
             let why = "vouches for users of another tenant, too; ask whoever runs this installation to add it";

@@ -110,7 +110,7 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
         retention: kept,
         created_at,
     };
-    let mut tx = db.system().await?;
+    let mut tx = db.system_then_tenant().await?;
     store::tenants::insert(&mut tx, &tenant).await?;
     record_facts(tx, &tenant, &[("tenant.created", tenant.name.clone())]).await?;
     Ok(tenant)
@@ -255,7 +255,7 @@ pub async fn change_tenant(
     check_agents(change.agents.as_ref().and_then(Option::as_deref))?;
     change.retention.check()?;
     check_name(name).map_err(|_| unknown_tenant(name))?;
-    let mut tx = db.system().await?;
+    let mut tx = db.system_then_tenant().await?;
     let mut tenant = store::tenants::lock(&mut tx, name)
         .await?
         .ok_or_else(|| unknown_tenant(name))?;

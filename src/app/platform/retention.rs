@@ -210,7 +210,7 @@ async fn purge_leftovers(lease: &Lease<'_>, tenant: &Tenant, what: Leftover) -> 
 /// Tells the database which lines of the audit trail may be deleted. The change has a line in the trail.
 async fn set_audit_days(db: &Db, tenant: &Tenant, settings: &Days, actor: &str) -> Result<()> {
     let days = tenant.retention.effective(settings).audit;
-    let mut tx = db.system().await?;
+    let mut tx = db.system_then_tenant().await?;
     if !store::retention::set_audit_days(&mut tx, tenant.id, days).await? {
         return Ok(());
     }
@@ -241,7 +241,10 @@ async fn purge_kind(
         if !lease.prolong().await? {
             return Ok(false);
         }
-        let mut tx = lease.db.tenant(tenant.id).await?;
+        let mut tx = match kind {
+            Kind::Audit => lease.db.retention(tenant.id).await?,
+            _ => lease.db.tenant(tenant.id).await?,
+        };
         let batch = purge_batch(&mut tx, kind, days, before).await?;
         if batch.rows > 0 {
             let detail = format!("{} {} older than {days} days", batch.rows, kind.name());

@@ -207,7 +207,7 @@ impl List<'_> {
     async fn begin(&self, app: &App) -> Result<Tx> {
         let mut tx = match self.owner {
             Some(tenant) => app.db.tenant(tenant).await?,
-            None => app.db.system().await?,
+            None => app.db.system_then_tenant().await?,
         };
         store::pins::lock(&mut tx, self.owner, self.agent, &self.server.id).await?;
         Ok(tx)

@@ -444,3 +444,66 @@ fn a_change_needs_no_function_that_a_sharded_database_refuses() {
         }
     }
 }
+
+/// Where rows of an `insert … select` reach their shard by way of the coordinator, they are copied, which row-level security
+/// refuses, unless the statement has `returning` or `on conflict`: then they are inserted. And one that begins with `with`
+/// is planned only inside of another query.
+#[test]
+fn what_is_inserted_from_a_query_can_be_inserted_into_a_shard() {
+    for entry in std::fs::read_dir(".sqlx").unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let kept: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let query = kept["query"].as_str().unwrap().to_lowercase();
+        let flat = tokens(&query);
+        for at in inserts_from_queries(&flat) {
+            let mut end = at;
+            while end < flat.len() && flat[end] != ")" {
+                end += 1;
+                if flat.get(end - 1).is_some_and(|token| token == "(") {
+                    skip(&flat, &mut end);
+                }
+            }
+            let names = |word: &str| flat[at..end].iter().any(|token| token == word);
+            assert!(names("returning") || names("conflict"), "copied: {query}");
+            assert!(
+                flat[0] != "with" || end < flat.len(),
+                "not planned: {query}"
+            );
+        }
+        if let Some(at) = query.find("do update") {
+            let changes = tokens(&query[at..]);
+            let clocks = ["now", "statement_timestamp"];
+            let is_local = [
+                "jobs",
+                "replicas",
+                "key_holders",
+                "operator_request_answers",
+            ]
+            .iter()
+            .any(|table| query.contains(&format!("insert into {table} ")));
+            assert!(
+                is_local || !changes.iter().any(|token| clocks.contains(&token.as_str())),
+                "a clock, not `excluded`: {query}"
+            );
+        }
+    }
+}
+
+/// Where the query begins from which an `insert` takes its rows.
+fn inserts_from_queries(flat: &[String]) -> Vec<usize> {
+    let mut found = Vec::new();
+    for at in 0..flat.len() {
+        if flat[at] != "insert" {
+            continue;
+        }
+        let Some(open) = flat[at..].iter().position(|token| token == "(") else {
+            continue;
+        };
+        let mut after = at + open + 1;
+        skip(flat, &mut after);
+        if flat.get(after).is_some_and(|token| token == "select") {
+            found.push(after);
+        }
+    }
+    found
+}

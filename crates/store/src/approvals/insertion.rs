@@ -42,7 +42,7 @@ pub struct NewApproval<'a> {
 /// taken for a day, so that a late decision cannot decide another request.
 pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Option<Approval>> {
     let row = rows!(
-        "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
+        "with a as (insert into approvals (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
                                      sealed, credential, requester, principal, conversation_id, run_id, call_id,
                                      follow_up, approvers, min_approvals, self_approval, expires_at, requester_name,
                                      origin, trace)
@@ -53,8 +53,9 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
                            where other.tenant_id = $1 and other.code = $3
                              and other.changed_at > statement_timestamp() - interval '24 hours')
          on conflict do nothing
-         returning",
-        "",
+         returning *)
+         select",
+        "from a",
         new.principal.tenant.0,
         new.id.0,
         code,

@@ -29,11 +29,13 @@ pub async fn claim_waiting(
              from approvals a join unnest($3::uuid[], $4::uuid[]) w (approval_id, id) on w.approval_id = a.id
              where a.tenant_id = $1
              order by a.id for key share of a skip locked
+           ), told as (
+             insert into approval_notices (tenant_id, id, user_id, approval_id)
+             select $1, id, $2, approval_id from free
+             on conflict do nothing
+             returning approval_id
            )
-           insert into approval_notices (tenant_id, id, user_id, approval_id)
-           select $1, id, $2, approval_id from free
-           on conflict do nothing
-           returning approval_id as "id: ApprovalId""#,
+           select approval_id as "id!: ApprovalId" from told"#,
         tx.tenant()?.0,
         user.as_str(),
         &requests,

@@ -29,11 +29,11 @@ pub async fn add_vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> 
         "with changed as (
            update approvals set changed_at = statement_timestamp() where tenant_id = $1 and id = $3
          )
-         insert into approval_votes (tenant_id, id, approval_id, approver, choice, reason, session, key_id)
-         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         insert into approval_votes (tenant_id, id, approval_id, approver, choice, reason, session, key_id, at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, statement_timestamp())
          on conflict (tenant_id, approval_id, approver) do update
          set choice = excluded.choice, reason = excluded.reason, session = excluded.session,
-             key_id = excluded.key_id, at = statement_timestamp()",
+             key_id = excluded.key_id, at = excluded.at",
         tenant.0,
         Uuid::now_v7(),
         vote.approval.0,

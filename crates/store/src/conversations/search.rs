@@ -1,12 +1,13 @@
 //! Finds the conversations of a user by the words in them.
 
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use super::{conversation_of, listing::ListFilter};
-use crate::Tx;
+use crate::Db;
 use domain::{
     error::Result,
-    ids::{AgentId, ConversationId, UserId},
+    ids::{AgentId, ConversationId, TenantId, UserId},
     message::Part,
     run::Conversation,
 };
@@ -23,32 +24,14 @@ pub struct SearchHit {
 /// The index says which stretches of which conversations may answer. What was said in the last minutes is not in the
 /// index, and is read itself. Conversations are then read in the order of the list until the page is full.
 pub async fn search(
-    tx: &mut Tx,
+    db: &Db,
+    tenant: TenantId,
     user: &UserId,
     filter: ListFilter<'_>,
     words: &str,
 ) -> Result<Vec<(Conversation, Option<SearchHit>)>> {
-    let tenant = tx.tenant()?.0;
-    // Only the policy of this role compares words with the index.
-    sqlx::query!(
-        r#"select set_config('app.words', coalesce(stretch_query($1, $2, typed_query($3)), ''), true) as "words!",
-                  set_config('role', 'chatelaine_search', true) as "role!""#,
-        tenant,
-        user.as_str(),
-        words,
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    let stretches = sqlx::query!(
-        r#"select id, min(first_seq) as "first_seq!", max(last_seq) as "last_seq!"
-           from conversation_words where tenant_id = $1 group by id"#,
-        tenant,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    sqlx::query("set local role chatelaine_tenant")
-        .execute(tx.conn())
-        .await?;
+    let stretches = find_stretches(db, tenant, user, words).await?;
+    let mut tx = db.tenant(tenant).await?;
     let rows = sqlx::query!(
         r#"select id as "id!: ConversationId", agent as "agent!: AgentId", title as "title!",
                   parent_session as "parent_id: ConversationId", last_event as "last_event!",
@@ -80,12 +63,18 @@ pub async fn search(
              where m.tenant_id = $1 and m.conversation_id = c.id and m.seq between c.first_seq and c.upto
                and m.role in ('user', 'assistant') and message_words(m.parts) @@ (select typed_query($9))
                and (c.last_branch = 0 or exists (
-                 select 1 from branch_path($1, c.id, c.branch) path where path.branch = m.branch and m.seq < path.upto))
+                 with recursive path (branch, upto) as (
+                   select c.branch, 9223372036854775807
+                   union all
+                   select b.parent, b.from_seq from path
+                   join branches b on b.tenant_id = $1 and b.conversation_id = c.id and b.number = path.branch
+                 )
+                 select 1 from path where path.branch = m.branch and m.seq < path.upto))
              order by m.seq desc limit 1
            ) hit on true
            where hit.seq is not null or to_tsvector('pg_catalog.simple', c.title) @@ (select typed_query($9))
            order by pinned desc, id desc limit $8"#,
-        tenant,
+        tenant.0,
         user.as_str(),
         filter.agent.map(AgentId::as_str),
         filter.children,
@@ -108,4 +97,39 @@ pub async fn search(
         (conversation_of!(row), hit)
     });
     Ok(found.collect())
+}
+
+/// What of a conversation may have the words, as the index says.
+struct Stretch {
+    id: Uuid,
+    first_seq: i64,
+    last_seq: i64,
+}
+
+/// Finds the stretches that have the words, as the role whose policy compares words with the index.
+async fn find_stretches(
+    db: &Db,
+    tenant: TenantId,
+    user: &UserId,
+    words: &str,
+) -> Result<Vec<Stretch>> {
+    let mut tx = db.search(tenant).await?;
+    let query = sqlx::query_scalar!(
+        r#"select quote_literal(coalesce(stretch_query($1, $2, typed_query($3)), '')) as "query!""#,
+        tenant.0,
+        user.as_str(),
+        words,
+    );
+    let query = query.fetch_one(tx.conn()).await?;
+    tx.execute(&format!("set local app.words = {query}"))
+        .await?;
+    let stretches = sqlx::query_as!(
+        Stretch,
+        r#"select id, min(first_seq) as "first_seq!", max(last_seq) as "last_seq!"
+           from conversation_words where tenant_id = $1 group by id"#,
+        tenant.0,
+    );
+    let stretches = stretches.fetch_all(tx.conn()).await?;
+    tx.commit().await?;
+    Ok(stretches)
 }

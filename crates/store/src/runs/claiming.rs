@@ -172,7 +172,7 @@ async fn read_start(tx: &mut Tx, id: RunId) -> Result<RunStart> {
            join conversations c on c.tenant_id = r.tenant_id and c.id = r.conversation_id
            left join lateral (
              select bool_or(for_model) as input, bool_or(role = 'user' and not for_model) as to_prepare
-             from messages where tenant_id = r.tenant_id and run_id = r.id
+             from messages where tenant_id = $1 and run_id = r.id
            ) m on true
            where r.tenant_id = $1 and r.id = $2"#,
         tx.tenant()?.0,

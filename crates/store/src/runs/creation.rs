@@ -134,11 +134,12 @@ macro_rules! write_run {
            ), event as (
              insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
              select $1, $14, $2, last_event, 'message', $10 from counted
+             returning 1
            ), used as (
              insert into usage_additions (tenant_id, id, day, user_id, agent, runs, bytes)
              select $1, $15, (now() at time zone 'utc')::date, $6, $4,
                     (select count(*) from fresh where $5 = 'turn'), octet_length($12::text) + 256
-             from counted
+             from counted returning 1
            )
            select run.id as "id!: _", run.ordinal as "ordinal!", run.fence as "fence!", run.created_at as "created_at!",
                   last_seq as "seq!", last_event as "event!", counted.branch as "branch!", is_of_client as "is_of_client!",

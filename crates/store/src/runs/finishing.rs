@@ -115,6 +115,7 @@ macro_rules! write_end {
              insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
                                           cached_input_tokens)
              select $1, $11, (now() at time zone 'utc')::date, user_id, agent, $8, $9, $21 from ended where $7 > 0
+             returning 1
            ), counted as (
              update conversations c
              set last_seq = c.last_seq + $12, last_event = c.last_event + $12 + 1, updated_at = now()
@@ -127,12 +128,13 @@ macro_rules! write_end {
              insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model,
                                    branch)
              select $1, id, $4, seq + position - 1, $2, $18, role, parts::json, for_model, branch
-             from counted, said
+             from counted, said returning 1
            ), announced as (
              insert into events (tenant_id, id, conversation_id, seq, kind, message_id, run_id, run_status, run_error)
              select $1, event_id, $4, event + position - 1, 'message', id, null::uuid, null, null from counted, said
              union all
              select $1, $19, $4, event + $12, 'run', null, $2, $5, $6 from counted
+             returning 1
            )
            select seq as "seq!", event as "event!", branch as "branch!", in_tree as "in_tree!", now() as "at!",
                   (select id from runs

@@ -72,16 +72,17 @@ pub async fn list(
         cursor: query.cursor,
         limit,
     };
-    let (user, mut tx) = (&principal.user, app.db.tenant(principal.tenant).await?);
+    let (tenant, user) = (principal.tenant, &principal.user);
     let to_item = |conversation, found| ListedConversation {
         conversation,
         found,
     };
     let Some(words) = query.search else {
+        let mut tx = app.db.tenant(tenant).await?;
         let rows = store::conversations::listing::list(&mut tx, user, filter).await?;
         return Ok(rows.into_iter().map(|row| to_item(row, None)).collect());
     };
-    let rows = store::conversations::search::search(&mut tx, user, filter, words).await?;
+    let rows = store::conversations::search::search(&app.db, tenant, user, filter, words).await?;
     let to_found = |hit: SearchHit| FoundMessage {
         seq: hit.seq,
         text: excerpt(&text_of(&hit.parts), words),
