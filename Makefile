@@ -94,6 +94,11 @@ test-upgrade: ## Replace the release PREVIOUS (a tag or commit) by this one unde
 	@.ci/install rust postgres python
 	tests/upgrade/run.sh
 
+.PHONY: test-citus
+test-citus: ## Try the service on Citus, on one node and on three; CITUS_SOURCE is a checkout of it
+	@.ci/install rust postgres python
+	tests/citus/run.sh $(FILTERS)
+
 .PHONY: torture
 torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for consent
 	@.ci/install rust postgres ps

@@ -5,6 +5,9 @@
 //! `createdb` and `createrole`; `DATABASE_URL` is not it, since that one serves the compile-time checks). The
 //! schema is applied once, to a template, and each test gets a copy of that.
 //!
+//! `CHATELAINE_TEST_CITUS` names the nodes of a Citus cluster, by the addresses of a superuser and with commas between,
+//! the coordinator first (tests/citus/run.sh). The template is distributed then, and is copied at each node.
+//!
 //! `cargo test` runs all tests in one process. `cargo nextest` runs a process per test, each of which then
 //! starts its own server (two seconds); name one with the variable to be faster.
 
@@ -31,11 +34,16 @@ pub fn start() -> watch::Sender<Start> {
 
 struct Cluster {
     url: Url,
+    /// Where databases are made and dropped: `url`, or the nodes of Citus as their superuser.
+    nodes: Vec<Url>,
     /// `create database … template …` but for the name.
     options: String,
     orders: mpsc::Sender<Order>,
     server: Option<PrivatePostgres>,
 }
+
+/// The role of the service at the nodes of Citus.
+const OWNER: &str = "chatelaine";
 
 /// A statement for the server, and who waits for its result.
 struct Order {
@@ -154,21 +162,26 @@ impl Drop for TestDb {
 impl Cluster {
     async fn start() -> Self {
         let env = Environment::from_process();
-        let (url, server) = match env
-            .get("CHATELAINE_TEST_DATABASE_URL")
-            .filter(|url| !url.is_empty())
-        {
-            Some(url) => (Url::parse(url).unwrap(), None),
-            None => {
-                let server = PrivatePostgres::throwaway(&env).await.unwrap();
-                (Url::parse(server.url().expose()).unwrap(), Some(server))
-            }
+        let given = |name| env.get(name).filter(|value| !value.is_empty());
+        let (url, nodes, server) = if let Some(nodes) = given("CHATELAINE_TEST_CITUS") {
+            let nodes: Vec<Url> = nodes.split(',').map(|node| node.parse().unwrap()).collect();
+            let mut url = nodes[0].clone();
+            url.set_username(OWNER).unwrap();
+            (url, nodes, None)
+        } else if let Some(url) = given("CHATELAINE_TEST_DATABASE_URL") {
+            let url = Url::parse(url).unwrap();
+            (url.clone(), vec![url], None)
+        } else {
+            let server = PrivatePostgres::throwaway(&env).await.unwrap();
+            let url = Url::parse(server.url().expose()).unwrap();
+            (url.clone(), vec![url], Some(server))
         };
         let (template, (orders, inbox)) = (template_name(), mpsc::channel());
-        let worker = url.clone();
-        std::thread::spawn(move || execute_orders(&worker, &inbox));
+        let workers = nodes.clone();
+        std::thread::spawn(move || execute_orders(&workers, &inbox));
         let mut cluster = Self {
             url,
+            nodes,
             options: format!("template {template}"),
             orders,
             server,
@@ -195,7 +208,7 @@ impl Cluster {
 
     /// Makes the template unless it is there. Another process may be at it: who renames first wins.
     async fn make_template(&mut self, template: &str) {
-        let mut connection = PgConnection::connect(self.url.as_str()).await.unwrap();
+        let mut connection = PgConnection::connect(self.nodes[0].as_str()).await.unwrap();
         let (exists, has_strategies): (bool, bool) = sqlx::query_as(
             "select exists (select from pg_database where datname = $1), \
              current_setting('server_version_num')::int >= 150000",
@@ -205,6 +218,10 @@ impl Cluster {
         .await
         .unwrap();
         connection.close().await.unwrap();
+        let is_citus = self.nodes[0] != self.url;
+        if is_citus {
+            self.options.push_str(&format!(" owner {OWNER}"));
+        }
         // Older servers know only this one. The other writes each page to the log, too.
         if has_strategies {
             self.options.push_str(" strategy file_copy");
@@ -213,17 +230,72 @@ impl Cluster {
             return;
         }
         let new = format!("{template}_{}", Uuid::now_v7().simple());
-        let create = self.order(format!("create database {new}"));
-        create.await.unwrap().unwrap();
-        Db::connect(&Secret::new(self.database(&new)), 1)
-            .await
-            .unwrap()
-            .close()
-            .await;
+        if is_citus {
+            let role = format!(
+                "do $$ begin create role {OWNER} login createrole createdb; \
+                 exception when duplicate_object then null; end $$"
+            );
+            self.order(role).await.unwrap().unwrap();
+            let create = self.order(format!("create database {new} owner {OWNER}"));
+            create.await.unwrap().unwrap();
+        } else {
+            let create = self.order(format!("create database {new}"));
+            create.await.unwrap().unwrap();
+        }
+        let url = Secret::new(self.database(&new));
+        Db::connect(&url, 1).await.unwrap().close().await;
+        if is_citus {
+            self.distribute(&new, &url).await;
+        }
         let rename = self.order(format!("alter database {new} rename to {template}"));
         if rename.await.unwrap().is_err() {
             let drop = self.order(format!("drop database {new} with (force)"));
             drop.await.unwrap().unwrap();
+        }
+    }
+
+    /// Distributes a database, and sees to it that nobody is connected to it any more: Citus itself would be.
+    async fn distribute(&self, name: &str, url: &Secret) {
+        let execute = async |node: &Url, sql: String| {
+            let mut address = node.clone();
+            address.set_path(name);
+            let mut connection = PgConnection::connect(address.as_str()).await.unwrap();
+            let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+            sql.execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+        };
+        for node in &self.nodes {
+            execute(node, "create extension citus".to_owned()).await;
+        }
+        let (coordinator, workers) = self.nodes.split_first().unwrap();
+        let place =
+            |node: &Url| format!("'{}', {}", node.host_str().unwrap(), node.port().unwrap());
+        let this = place(coordinator);
+        execute(
+            coordinator,
+            format!("select citus_set_coordinator_host({this})"),
+        )
+        .await;
+        for worker in workers {
+            execute(
+                coordinator,
+                format!("select citus_add_node({})", place(worker)),
+            )
+            .await;
+        }
+        if workers.is_empty() {
+            let keeps = format!("select citus_set_node_property({this}, 'shouldhaveshards', true)");
+            execute(coordinator, keeps).await;
+        }
+        let plan = store::shards::distribute(url, 4).await.unwrap();
+        assert_eq!(plan.obstacles, [""; 0]);
+        for sql in [
+            format!("alter database {name} allow_connections false"),
+            format!(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'"
+            ),
+        ] {
+            self.order(sql).await.unwrap().unwrap();
         }
     }
 
@@ -246,25 +318,30 @@ fn template_name() -> String {
     format!("chatelaine_template_{hash:016x}")
 }
 
-/// Executes what is ordered, all of it on one connection. A thread of its own does this, since a connection belongs to
-/// the runtime that opened it, and the runtime of a test ends with the test.
-fn execute_orders(url: &Url, inbox: &mpsc::Receiver<Order>) {
+/// Executes what is ordered at each node, all of it on one connection to each. A thread of its own does this, since a
+/// connection belongs to the runtime that opened it, and the runtime of a test ends with the test.
+fn execute_orders(nodes: &[Url], inbox: &mpsc::Receiver<Order>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let (mut kept, mut waiting) = (None, None);
-    let mut execute = |sql| {
-        runtime.block_on(async {
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => PgConnection::connect(url.as_str()).await?,
-            };
-            let executed = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection);
-            executed.await?;
-            kept = Some(connection);
-            Ok(())
-        })
+    let mut kept: Vec<Option<PgConnection>> = nodes.iter().map(|_| None).collect();
+    let mut waiting = None;
+    let mut execute = |sql: String| {
+        for (node, kept) in nodes.iter().zip(&mut kept) {
+            let sql = sql.clone();
+            runtime.block_on(async {
+                let mut connection = match kept.take() {
+                    Some(connection) => connection,
+                    None => PgConnection::connect(node.as_str()).await?,
+                };
+                let executed = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection);
+                executed.await?;
+                *kept = Some(connection);
+                Ok::<_, sqlx::Error>(())
+            })?;
+        }
+        Ok(())
     };
     for Order { sql, later, done } in inbox {
         // A test that was stopped waits no more.

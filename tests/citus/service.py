@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""usage: service.py PROGRAM ADDRESS…
+
+Serves from a Citus cluster whose nodes have these addresses, of a superuser, the coordinator first. Counts the statements
+that a turn costs before and after the tables are distributed. Then moves the shards of a tenant from node to node while
+its users chat, pay and approve, at two replicas: nothing that was acknowledged may be lost, and nothing be done twice
+(tests/load.py)."""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import urllib.parse
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent))
+import load
+from load import Replica, approved, ask, command, faults, said
+
+PROGRAM, NODES = os.path.abspath(sys.argv[1]), [urllib.parse.urlparse(node) for node in sys.argv[2:]]
+TURNS, PHASE, DATABASE = 20, int(os.environ.get("SECONDS_OF_A_PHASE", "5")), f"service_{os.getpid()}"
+url = f"postgres://chatelaine@{NODES[0].hostname}:{NODES[0].port}/{DATABASE}?sslmode=disable"
+
+
+def psql(sql, node=NODES[0], database=DATABASE):
+    command = ["psql", "-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-h", node.hostname, "-p", str(node.port), "-U", node.username,
+               "-d", database, "-c", sql]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{sql}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def count_statements():
+    """Of the database, at each node."""
+    sql = ("select coalesce(sum(calls), 0) from pg_stat_statements s join pg_database d on d.oid = s.dbid "
+           f"where d.datname = '{DATABASE}'")
+    return [int(psql(sql, node, "postgres")) for node in NODES]
+
+
+def measure(what):
+    """Prints what a turn costs, without what an idle replica costs anyway."""
+    replica = Replica(PROGRAM, url, what.replace(" ", "-"))
+    command(PROGRAM, url, "tenant", "add", what.split()[0])
+    token = command(PROGRAM, url, "token", "--tenant", what.split()[0], "--user", "alice", "--role", "employee")
+    conversation = ask(token, "POST", "/v1/conversations", {"agent": "bank"})["id"]
+
+    def turn():
+        run = ask(token, "POST", f"/v1/conversations/{conversation}/messages", {"text": "hello"})["run"]["id"]
+        while ask(token, "GET", f"/v1/runs/{run}").get("status") in ("queued", "running"):
+            time.sleep(0.2)
+
+    turn()
+    began, before = time.time(), count_statements()
+    for _ in range(TURNS):
+        turn()
+    took, after = time.time() - began, count_statements()
+    time.sleep(took)
+    idle = count_statements()
+    costs = [((b - a) - (c - b)) / TURNS for a, b, c in zip(before, after, idle)]
+    rests = [(c - b) / took for b, c in zip(after, idle)]
+    show = lambda numbers: ", ".join(f"{number:.0f}" for number in numbers)
+    print(f"{what}: statements of a turn at each node: {show(costs)}; idle, a second: {show(rests)}; "
+          f"{took / TURNS:.2f} s a turn", flush=True)
+    replica.stop()
+
+
+def move():
+    """Moves all shards that are placed with the tenant's conversations to the next worker."""
+    tenant = psql("select id from tenants where name = 'acme'")
+    shard = psql(f"select get_shard_id_for_distribution_column('conversations', '{tenant}')")
+    here = psql(f"select nodename || ' ' || nodeport from citus_shards where shardid = {shard}")
+    places = psql("select nodename || ' ' || nodeport from pg_dist_node where shouldhaveshards order by nodeport").splitlines()
+    there = places[(places.index(here) + 1) % len(places)]
+    pairs = ", ".join(f"'{host}', {port}" for host, port in (place.split() for place in (here, there)))
+    began = time.time()
+    psql(f"select citus_move_shard_placement({shard}, {pairs}, shard_transfer_mode => 'force_logical')")
+    print(f"moved the tenant from {here} to {there} in {time.time() - began:.1f} s", flush=True)
+
+
+def main():
+    load.write_pack()
+    for node in NODES:
+        psql("create extension if not exists pg_stat_statements", node, "postgres")
+        psql("do $$ begin create role chatelaine login createrole createdb; exception when duplicate_object then null; end $$",
+             node, "postgres")
+        psql(f"create database {DATABASE} owner chatelaine", node, "postgres")
+    measure("plain Postgres")
+    for node in NODES:
+        psql("create extension citus", node)
+    coordinator, workers = NODES[0], NODES[1:]
+    psql(f"select citus_set_coordinator_host('{coordinator.hostname}', {coordinator.port})")
+    for worker in workers:
+        psql(f"select citus_add_node('{worker.hostname}', {worker.port})")
+    if not workers:
+        psql(f"select citus_set_node_property('{coordinator.hostname}', {coordinator.port}, 'shouldhaveshards', true)")
+    # What was there before is there afterwards, too.
+    before = psql("select count(*) from messages")
+    command(PROGRAM, url, "distribute", "--apply", "--shards", "8")
+    assert psql("select count(*) from messages") == before, "messages were lost on the way"
+    assert command(PROGRAM, url, "distribute", "--apply"), "it can be executed again"
+    print("queries by where they are answered:", flush=True)
+    plan = pathlib.Path(__file__).with_name("plan.py")
+    environment = dict(os.environ, PGHOST=coordinator.hostname, PGPORT=str(coordinator.port), PGUSER=coordinator.username,
+                       PGDATABASE=DATABASE)
+    if subprocess.run([plan, plan.parent.parent.parent / ".sqlx"], env=environment).returncode:
+        faults.append("not every query is planned")
+    measure(f"sharded over {max(len(workers), 1)} nodes")
+    replicas = [Replica(PROGRAM, url, name) for name in ("one", "two")]
+    threads = load.begin(PROGRAM, url, "acme")
+    time.sleep(PHASE)
+    for _ in range(2 if len(workers) > 1 else 0):
+        move()
+        time.sleep(PHASE)
+    load.judge(threads, psql)
+    for replica in replicas:
+        replica.stop()
+    for node in NODES:
+        psql(f"drop database {DATABASE} with (force)", node, "postgres")
+    for fault in faults:
+        print("FAULT:", fault)
+    return 1 if faults or not said or not approved else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
