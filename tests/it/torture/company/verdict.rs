@@ -223,10 +223,17 @@ fn swelling(snapshots: &[Tables], half: Duration) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, end) in &last.tables {
         let at = |snapshot: &Tables| snapshot.tables.get(name).copied().unwrap_or_default();
-        let (begin, mid) = (at(first), at(middle));
+        // Some tables have their first rows minutes later: the words of the search wait.
+        let is_before = |snapshot: &&Tables| snapshot.at < middle.at && at(snapshot).rows == 0.0;
+        let start = snapshots
+            .iter()
+            .take_while(is_before)
+            .last()
+            .unwrap_or(first);
+        let (begin, mid) = (at(start), at(middle));
         // As if both parts had taken as long.
         let seconds = |snapshot: &Tables| snapshot.at.as_secs_f64();
-        let longer = (seconds(middle) - seconds(first)) / (seconds(last) - seconds(middle));
+        let longer = (seconds(middle) - seconds(start)) / (seconds(last) - seconds(middle));
         let mut compare = |what, before: f64, after: f64, bound| {
             if is_more(after * longer.min(1.0), before, bound) {
                 complaints.push(format!(
@@ -500,6 +507,9 @@ mod tests {
             swelling(&tables("messages", even, 900.0), HALF_AN_HOUR),
             [""; 0]
         );
+        let late = |minute: f64| even((minute - 10.0).max(0.0));
+        let found = swelling(&tables("conversation_words", late, 0.0), HALF_AN_HOUR);
+        assert_eq!(found, [""; 0]);
         let found = swelling(
             &tables("messages", |minute| even(minute) * minute / 10.0, 0.0),
             HALF_AN_HOUR,
