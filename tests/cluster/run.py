@@ -8,6 +8,7 @@ replica needs more than BACK seconds after there is a new primary. Prints a tabl
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import load  # noqa: E402
 from cluster import Cluster, ask, wait_until  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv[1])
-CHATS, BACK = 8, float(os.environ.get("BACK", "3"))
+CHATS, BACK = 4, float(os.environ.get("BACK", "3"))
 
 
 class Replica:
@@ -50,7 +51,7 @@ class Replica:
 
 
 class Probe:
-    """Writes at one replica, ten times a second, and notes when it was acknowledged."""
+    """Writes at one replica, five times a second, and notes when it was acknowledged."""
 
     def __init__(self, people, headers, replica):
         self.people, self.headers, self.replica = people, headers, replica
@@ -61,7 +62,7 @@ class Probe:
         began = time.time()
         # A request that waits for a dead connection does not keep the next one.
         threading.Thread(target=self.write_once, daemon=True).start()
-        time.sleep(max(0.0, began + 0.1 - time.time()))
+        time.sleep(max(0.0, began + 0.2 - time.time()))
 
     def write_once(self):
         status, answer = self.people.send(self.replica.url, self.headers, "POST", "/v1/conversations", {"agent": "bank"})
@@ -173,71 +174,89 @@ class Faults:
 NAMES = [name for name, fault in vars(Faults).items() if callable(fault) and fault.__doc__]
 
 
+class Company:
+    """Three replicas, and the people who use them."""
+
+    def __init__(self, cluster, folder):
+        self.cluster = cluster
+        load.write_pack(folder / "packs/bank")
+        self.replicas = [Replica(cluster, folder, number) for number in range(3)]
+        for replica in self.replicas:
+            replica.start()
+        wait_until("replicas", lambda: all(replica.is_ready() for replica in self.replicas))
+        command = self.replicas[0].command
+        command("tenant", "add", "acme")
+        token = lambda user, role: {"authorization": "Bearer " + command(
+            "token", "--tenant", "acme", "--user", user, "--role", role)}
+        key = command("tenant", "key", "create", "acme", "frontend", "--frontend", "open-webui").split()[-1]
+        prober, chief = token("prober", "employee"), token("chief", "chief")
+        employees = [token(f"user{number}", "employee") for number in range(CHATS)]
+        self.people = load.Load([replica.url for replica in self.replicas], patience=120)
+        for number, headers in enumerate(employees):
+            self.people.start(self.people.chat, headers, number)
+        self.people.start(self.people.approve, chief)
+        self.people.start(self.people.sign_in, key)
+        self.probes = [Probe(self.people, prober, replica) for replica in self.replicas]
+
+    def live_through(self, name, fault):
+        """Lets a fault happen. Returns its row of the table."""
+        wait_until("a whole cluster", self.cluster.is_whole, 180)
+        time.sleep(5)
+        began, before = time.time(), dict(self.people.statuses)
+        primary, after, back = fault(), "", ""
+        if primary:
+            write = lambda: [probe.first_after(primary) for probe in self.probes]
+            wait_until("an acknowledged write at each replica", lambda: all(write()), 60)
+            after, back = primary - began, max(write()) - primary
+            if back > BACK:
+                self.people.faults.append(f"{name}: writes only {back:.1f} s after the new primary")
+            after, back = f"{after:.1f}", f"{back:.1f}"
+        time.sleep(3)
+        silence = max(probe.longest_silence(began) for probe in self.probes)
+        seen = {status: count - before.get(status, 0) for status, count in self.people.statuses.items()}
+        return fault.__doc__, after, back, f"{silence:.1f}", seen.get(503, 0), seen.get(None, 0)
+
+    def judge(self):
+        """Compares what was acknowledged with the rows. Returns it in words."""
+        wait_until("a whole cluster", self.cluster.is_whole, 180)
+        self.people.stop()
+        # Those requests that are under way end.
+        time.sleep(15)
+        result = self.people.judge(self.cluster.psql, may_break=True)
+        rows = set(self.cluster.psql("select id from conversations").splitlines())
+        kept = [one for probe in self.probes for one in probe.kept]
+        self.people.faults.extend(f"conversation {one} is lost" for one in kept if one not in rows)
+        answers = ", ".join(f"{count} × {status or 'none'}" for status, count in sorted(self.people.statuses.items(), key=str))
+        return (f"{result}; {len(kept)} conversations acknowledged; answers: {answers}; slowest answer "
+                f"{self.people.slowest:.1f} s; {'with' if self.cluster.pgbouncer else 'without'} PgBouncer")
+
+
 def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="chatelaine-cluster."))
-    pgbouncer = os.environ.get("PGBOUNCER")
-    cluster = Cluster(folder, pgbouncer)
-    print(f"cluster: the primary is {cluster.primary().name}", flush=True)
-    load.write_pack(folder / "packs/bank")
-    replicas = [Replica(cluster, folder, number) for number in range(3)]
-    for replica in replicas:
-        replica.start()
-    wait_until("replicas", lambda: all(replica.is_ready() for replica in replicas))
-    command = replicas[0].command
-    command("tenant", "add", "acme")
-    token = lambda user, role: {"authorization": "Bearer " + command("token", "--tenant", "acme", "--user", user, "--role", role)}
-    key = command("tenant", "key", "create", "acme", "frontend", "--frontend", "open-webui").split()[-1]
-    people = load.Load([replica.url for replica in replicas], patience=120)
-    chief, prober = token("chief", "chief"), token("prober", "employee")
-    employees = [token(f"user{number}", "employee") for number in range(CHATS)]
-    for number, headers in enumerate(employees):
-        people.start(people.chat, headers, number)
-    people.start(people.approve, chief)
-    people.start(people.sign_in, key)
-    probes = [Probe(people, prober, replica) for replica in replicas]
-
-    faults, rows = Faults(cluster, replicas), []
-    chosen = os.environ.get("FAULTS", " ".join(NAMES)).split()
-    for name in NAMES:
-        if name not in chosen or name == "pooler_restarted" and not pgbouncer:
-            continue
-        wait_until("a whole cluster", cluster.is_whole, 180)
-        time.sleep(5)
-        began, before = time.time(), dict(people.statuses)
-        primary = getattr(faults, name)()
-        back = None
-        if primary:
-            wait_until("an acknowledged write at each replica", lambda: all(one.first_after(primary) for one in probes), 60)
-            back = max(one.first_after(primary) for one in probes) - primary
-            if back > BACK:
-                people.faults.append(f"{name}: back after {back:.1f} s")
-        time.sleep(3)
-        silence = max(one.longest_silence(began) for one in probes)
-        seen = {status: count - before.get(status, 0) for status, count in people.statuses.items()}
-        rows.append((getattr(Faults, name).__doc__, f"{primary - began:.1f}" if primary else "", f"{back:.1f}" if primary else "",
-                     f"{silence:.1f}", seen.get(503, 0), seen.get(None, 0)))
-        print("cluster:", name, *rows[-1][1:], flush=True)
-    wait_until("a whole cluster", cluster.is_whole, 180)
-    people.stop()
-    time.sleep(15)
-    result = people.judge(cluster.psql, may_break=True)
-    kept = set(cluster.psql("select id from conversations").splitlines())
-    lost = [one for probe in probes for one in probe.kept if one not in kept]
-    people.faults.extend(f"conversation {one} is lost" for one in lost)
+    print(f"cluster: its logs are in {folder}", flush=True)
+    cluster = Cluster(folder, os.environ.get("PGBOUNCER"))
+    rows = []
+    try:
+        company = Company(cluster, folder)
+        faults = Faults(cluster, company.replicas)
+        for name in os.environ.get("FAULTS", " ".join(NAMES)).split():
+            if name == "pooler_restarted" and not cluster.pgbouncer:
+                continue
+            rows.append(company.live_through(name, getattr(faults, name)))
+            print("cluster:", name, *rows[-1][1:], flush=True)
+        result = company.judge()
+    finally:
+        cluster.end()
     print("\n| fault | new primary after, s | writes at all replicas after that, s | longest time without a write, s "
           "| answers 503 | no answer |\n|---|---|---|---|---|---|")
     for row in rows:
         print("|", " | ".join(map(str, row)), "|")
-    answers = ", ".join(f"{count} × {status or 'none'}" for status, count in sorted(people.statuses.items(), key=str))
-    print(f"\n{result}; {sum(len(probe.kept) for probe in probes)} conversations, {len(lost)} lost; answers: {answers}; "
-          f"slowest answer {people.slowest:.1f} s; {'with' if pgbouncer else 'without'} PgBouncer")
-    for fault in people.faults:
+    print(f"\n{result}")
+    for fault in company.people.faults:
         print("FAULT:", fault)
-    if people.faults:
-        print(f"cluster: the logs are in {folder}")
-        return 1
-    subprocess.run(["rm", "-rf", str(folder)])
-    return 0
+    if not company.people.faults:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if company.people.faults else 0
 
 
 if __name__ == "__main__":

@@ -11,11 +11,20 @@ program=$(realpath "$1")
 # HAProxy and `ip` are not among the programs of an ordinary user.
 export PATH=$PATH:/usr/sbin:/sbin
 
+# With Debian 12's Patroni 3.0.2 a primary that was cut off and comes back takes the lock from the new one. The servers
+# run as another user, for whom a Python in somebody's home is out of reach.
+tools=${CARGO_TARGET_DIR:-$PWD/target}/cluster
+if [ ! -x "$tools/venv/bin/patroni" ]; then
+  PATH=/usr/bin:$PATH python3 -m venv --clear "$tools/venv"
+  "$tools/venv/bin/pip" install --quiet 'patroni[etcd3]==4.1.5' 'psycopg[binary]==3.*'
+fi
+export PATH=$tools/venv/bin:$PATH
+
 can_prepare() { [ -n "$1" ] && [ "$(printf '%s\n' 1.21 "$("$1" --version | sed -n 's/^PgBouncer //p')" | sort -V | head -n 1)" = 1.21 ]; }
 
 pgbouncer=${PGBOUNCER:-$(command -v pgbouncer || true)}
 if [ -n "${PGBOUNCER_SOURCE:-}" ]; then
-  pgbouncer=${CARGO_TARGET_DIR:-$PWD/target}/pgbouncer/pgbouncer
+  pgbouncer=$tools/pgbouncer/pgbouncer
   if [ ! -x "$pgbouncer" ]; then
     .ci/install pgbouncer-build
     built=$(dirname "$pgbouncer")
