@@ -25,6 +25,10 @@ fn teller(request: &Value) -> Option<Reply> {
     if asked["role"] == "user" && said(request, "pay 5.00") && results(request).is_empty() {
         return Some(calls([("bank__send_money", payment("5.00"))]));
     }
+    if asked["role"] == "user" && said(request, "pay both") {
+        let both = ["5.00", "6.00"].map(|amount| ("bank__send_money", payment(amount)));
+        return Some(calls(both));
+    }
     if asked["role"] == "user" && said(request, "rate?") {
         let pair = json!({ "from": "EUR", "to": "USD" });
         return Some(calls([("bank__get_exchange_rate", pair)]));

@@ -327,7 +327,7 @@ impl OpenRequest {
         idempotency_key: Option<String>,
         trace: Option<TraceContext>,
     ) -> Self {
-        headers.extend(trace.iter().flat_map(trace_header));
+        headers.extend(trace.iter().filter_map(trace_header));
         Self {
             is_call: true,
             headers,

@@ -473,7 +473,7 @@ fn a_definition_that_cannot_be_read_is_shown_as_it_is() {
     let lines = domain::pin::to_lines(&canonical::definition(&tool));
     let (first, rest) = lines.split_once('\n').unwrap();
     assert_eq!(first, "(not in lines, because it is nested too deeply)");
-    assert!(rest.contains(r#"secret\u202e"#), "{rest}");
+    assert!(rest.contains(r"secret\u202e"), "{rest}");
     assert!(rest.contains(r#""name":"echo""#), "{rest}");
 }
 

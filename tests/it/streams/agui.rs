@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{approve, confirming, post, rest, world};
 use crate::support::{
-    bank::{pair, payment},
+    bank::pair,
     client::Client,
     has::Has,
     model::{Gate, calls, error, text},
@@ -208,8 +208,6 @@ async fn an_interrupt_that_asks_the_user_is_answered_by_the_next_run() {
 async fn several_answers_and_the_next_question_are_one_step() {
     let world = confirming().await;
     let ann = world.user("ann", &["employee"]).await;
-    let both = ["5.00", "6.00"].map(|amount| ("bank__send_money", payment(amount)));
-    world.model.reply(calls(both));
     let mut shown = vec![user("pay both")];
     let first = rest(post(&ann, PATH, &input("run-1", shown.clone())).await).await;
     let interrupts = &first.last().unwrap()["outcome"]["interrupts"];
