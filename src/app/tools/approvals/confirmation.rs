@@ -143,9 +143,12 @@ impl WrittenAnswers {
     }
 }
 
-/// Whether a decision comes too late. One about other arguments than those that were shown is refused.
+/// Whether a decision comes too late. Then nothing was written for it; after any other error the transaction must end.
 fn is_decided(error: &Error) -> bool {
-    matches!(error, Error::Conflict(..)) && error.code() != ErrorCode::ArgumentsChanged
+    matches!(
+        error.code(),
+        ErrorCode::AlreadyDecided | ErrorCode::AlreadyVoted | ErrorCode::ApprovalRevoked
+    )
 }
 
 /// Answers interrupts of a conversation, all or none. Returns the requests as they stand then.
