@@ -10,6 +10,7 @@ pub mod canary; // a secret that must be nowhere
 pub mod client; // somebody who uses the API
 pub mod collector; // a collector of traces
 pub mod db; // a database per test
+pub mod fickle; // an MCP server whose tools change
 pub mod forks; // the small fastmcp servers
 pub mod has; // a part of an answer
 pub mod many; // an agent with many servers

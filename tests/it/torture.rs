@@ -1,8 +1,9 @@
 //! Several processes of the product on one Postgres, people who ask (some through a chat client, which by itself sends
 //! again what failed), approve, reject, cancel and let expire at random, and faults in their midst: processes are killed, or stand still past their lease; the database crashes, or
 //! its connections are cut or stall; calls of the bank and answers of the model are delayed, cut, garbled or refused.
+//! In their midst a server changes its tool, too, and an admin accepts that later.
 //! The bank's own ledger is the truth. Whatever happens, nothing is executed twice, nor without consent, nor with
-//! other arguments; nothing that was acknowledged is lost; each call that was executed has its line in the audit
+//! other arguments, nor while its tool is held; nothing that was acknowledged is lost; each call that was executed has its line in the audit
 //! trail; and everything comes to an end soon after the faults.
 //!
 //! `make torture` is the same with bigger numbers: `CHATELAINE_TORTURE=requests:kills[:seed[:minutes]]`.
@@ -18,6 +19,7 @@ mod model; // calls what it is told to call, and fails at times
 mod people; // who asks and decides, and how they insist
 mod processes; // the replicas and the database
 mod report; // what is told during it and after it
+mod stamps; // a server that changes its tool, and who accepts that
 
 use std::{
     io::Write,
@@ -35,8 +37,9 @@ use self::{
     database_link::DatabaseLink,
     judge::Evidence,
     people::{People, Population},
-    processes::{Database, Doors, Fleet},
+    processes::{Database, Doors, Fleet, PackValues},
     report::Report,
+    stamps::Stamps,
 };
 use super::support::{bank::start_slow_bank, seed::of_run};
 
@@ -150,13 +153,16 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let mut database = Database::start(folder).await;
     let link = BankLink::start(&bank.url, amount.seed).await;
     let model = model::start(amount.seed).await;
-    processes::write_pack(
-        folder,
-        &link.url,
-        model.scripted.base_url().as_str(),
-        600,
-        amount.till_holds(),
-    );
+    let model_url = model.scripted.base_url();
+    let stamps = Stamps::start().await;
+    let values = PackValues {
+        bank: &link.url,
+        model: model_url.as_str(),
+        stamps: Some(stamps.url()),
+        minutes: 600,
+        till_holds: amount.till_holds(),
+    };
+    processes::write_pack(folder, &values);
     let population = Population {
         companies: 1,
         clerks: 8,
@@ -176,7 +182,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
 
     let bar = report::bar(&people, amount, faults.len());
     let requests = stream::iter(0..amount.requests)
-        .map(|at| lives::live(&people, at))
+        .map(|at| lives::live(&people, &stamps, at))
         .buffer_unordered(LANES);
     let watched = async {
         tokio::select! {
@@ -185,7 +191,8 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
         }
     };
     let struck = faults::strike(amount, &faults, &people, &mut fleet, &mut database);
-    let ((), lives) = tokio::join!(struck, watched);
+    let changed = stamps.change(&people, amount.requests);
+    let ((), lives, ()) = tokio::join!(struck, watched, changed);
 
     // Whatever nobody has decided runs out now, and so does what was asked for without an answer.
     let calm = people.let_everything_expire().await;
@@ -198,9 +205,11 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     database.stop().await;
     let mut report = Report::of(amount, &faults, &people, &evidence, started.elapsed());
     report.calls = link.report();
+    report.stamps = stamps.report();
     let mut complaints = evidence.complaints();
     complaints.extend(people.answers.complaints(&owners));
     complaints.extend(model.complaints());
+    complaints.extend(stamps.complaints());
     assert!(
         complaints.is_empty(),
         "seed {}:\n{}\n{report}",
@@ -208,7 +217,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
         complaints.join("\n")
     );
     assert!(
-        evidence.requests.len() + evidence.direct.len() >= people.progress().0,
+        evidence.requests.len() + evidence.direct.len() + evidence.stamped >= people.progress().0,
         "there were too few requests\n{report}"
     );
     report

@@ -8,67 +8,21 @@ use domain::{
     server::ServerSpec,
     tool::Tool,
 };
-use futures_util::{StreamExt, stream};
 use serde_json::{Value, json, value::to_raw_value};
-use tokio::sync::watch;
 
 use crate::{
     support::{
         bank::payment,
         client::Client,
+        fickle::{Fickle, tool},
         has::Has,
         model::text,
         packs::server,
-        scripted::{Scripted, Seen, event, events},
         wait::eventually,
         world::{Setup, World},
     },
     webhooks::{Receiver, hook},
 };
-
-/// A server that lists other tools whenever a test says so.
-struct Fickle {
-    server: Scripted,
-    tools: watch::Sender<Value>,
-}
-
-impl Fickle {
-    async fn start(tools: Value) -> Self {
-        let (tools, listed) = watch::channel(tools);
-        let server = Scripted::legacy(move |seen: Seen| {
-            let listed = listed.clone();
-            async move {
-                match seen.method() {
-                    "GET" => {
-                        let told = stream::unfold(listed, |mut listed| async move {
-                            listed.changed().await.ok()?;
-                            let method = "notifications/tools/list_changed";
-                            let told = event(&json!({ "jsonrpc": "2.0", "method": method }));
-                            Some((Ok(told), listed))
-                        });
-                        Some(events(told.boxed()))
-                    }
-                    "tools/list" => Some(seen.result(json!({ "tools": *listed.borrow() }))),
-                    _ => None,
-                }
-            }
-        })
-        .await;
-        Self { server, tools }
-    }
-
-    fn list(&self, tools: Value) {
-        self.tools.send_replace(tools);
-    }
-
-    fn calls(&self) -> usize {
-        self.server.requests("tools/call").len()
-    }
-}
-
-fn tool(name: &str, description: &str) -> Value {
-    json!({ "name": name, "description": description, "inputSchema": { "type": "object" } })
-}
 
 /// The bank's agent with this server, which everybody may use.
 async fn world_of(fickle: &Fickle, more: Value) -> World {
@@ -176,7 +130,7 @@ async fn a_tool_that_changed_is_held_on_every_way_until_somebody_accepts_it() {
     until_tools(&eve, &["echo"]).await;
     for (at, way) in WAYS.iter().enumerate() {
         call_by(&ann, way).await;
-        assert_eq!(fickle.calls(), at + 1, "{way}");
+        assert_eq!(fickle.calls().len(), at + 1, "{way}");
     }
     assert_eq!(waiting(&admin).await, Vec::<Value>::new());
 
@@ -189,7 +143,7 @@ async fn a_tool_that_changed_is_held_on_every_way_until_somebody_accepts_it() {
     until_tools(&eve, &[]).await;
     for way in WAYS {
         let answer = call_by(&ann, way).await;
-        assert_eq!(fickle.calls(), WAYS.len(), "{way}: {answer}");
+        assert_eq!(fickle.calls().len(), WAYS.len(), "{way}: {answer}");
     }
     let told = call_by(&ann, "command").await;
     assert!(told.contains("waits until an admin accepts"), "{told}");
@@ -213,7 +167,7 @@ async fn a_tool_that_changed_is_held_on_every_way_until_somebody_accepts_it() {
     admin.post(ACCEPT, seen(&changed)).await.expect(204);
     until_tools(&ann, &["echo"]).await;
     call_by(&ann, "command").await;
-    assert_eq!(fickle.calls(), WAYS.len() + 1);
+    assert_eq!(fickle.calls().len(), WAYS.len() + 1);
     assert_eq!(waiting(&admin).await, Vec::<Value>::new());
     // What one tenant has accepted of a server that serves all, the other has not.
     assert_eq!(tools_of(&eve).await, Vec::<String>::new());
@@ -313,7 +267,7 @@ async fn a_server_whose_changes_are_only_told_goes_on() {
     let found = until_waiting(&admin, 2).await;
     assert!(found.iter().all(|tool| tool["pin"] == "tell"));
     call_by(&ann, "command").await;
-    assert_eq!(fickle.calls(), 1);
+    assert_eq!(fickle.calls().len(), 1);
 }
 
 #[tokio::test]
@@ -362,7 +316,7 @@ async fn an_approved_call_of_a_tool_that_changed_is_not_made() {
     let decision = json!({ "decision": "approve", "args_sha256": view["args_sha256"] });
     carl.post(&format!("{path}/decision"), decision).await;
     eventually(async || carl.get(&path).await.expect(200)["state"] == "revoked").await;
-    assert_eq!(fickle.calls(), 0);
+    assert_eq!(fickle.calls().len(), 0);
 }
 
 fn definition(name: &str, meta: Option<Value>) -> Tool {

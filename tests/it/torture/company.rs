@@ -40,7 +40,7 @@ use super::{
     lives::{self, Life},
     model,
     people::{People, Population},
-    processes::{self, Database, Doors, Fleet},
+    processes::{self, Database, Doors, Fleet, PackValues},
     report::Counts,
 };
 use crate::support::{bank::start_slow_bank, pooler::Pooler};
@@ -114,7 +114,14 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
     let model = model::start(hour.seed).await;
     model.scripted.keep_no_journal();
     let model_url = model.scripted.base_url();
-    processes::write_pack(folder, &link.url, model_url.as_str(), OPEN, TILL_HOLDS);
+    let values = PackValues {
+        bank: &link.url,
+        model: model_url.as_str(),
+        stamps: None,
+        minutes: OPEN,
+        till_holds: TILL_HOLDS,
+    };
+    processes::write_pack(folder, &values);
     let population = Population {
         companies: COMPANIES,
         clerks: CLERKS,

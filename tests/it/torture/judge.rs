@@ -18,12 +18,17 @@ use super::{
 };
 use crate::support::bank::books::Entry;
 
+/// The server whose calls are confirmed by whoever asks for them.
+pub const DESK: &str = "desk";
+
 pub struct Evidence {
     pub requests: BTreeMap<Uuid, Request>,
     /// What the bank executed, refusals of its own among it.
     pub ledger: Vec<Executed>,
     /// Hashes of the arguments of calls that need no consent.
     pub direct: HashSet<Hash>,
+    /// Calls of the tool that changes.
+    pub stamped: usize,
     /// Hashes of the arguments of calls that have a line in the audit trail.
     pub audited: HashSet<Hash>,
     pub till: Till,
@@ -44,9 +49,13 @@ pub struct Till {
 /// A request for approval: as the database keeps it, and what was said about it.
 pub struct Request {
     pub code: String,
+    pub server: String,
+    pub requester: String,
     pub state: State,
     pub args_sha256: Hash,
     pub min_approvals: usize,
+    /// Nobody but its requester decides about it.
+    pub is_confirmation: bool,
     /// By whom, whether it is an approval, and why.
     pub votes: Vec<(String, bool, String)>,
     /// Its requester saw it waiting, and this is the hash of what they had asked for.
@@ -73,27 +82,40 @@ impl Evidence {
         open: Vec<(Uuid, String)>,
         till_holds: u64,
     ) -> Self {
-        type Row = (Uuid, String, State, Vec<u8>, i32, Option<OffsetDateTime>);
+        #[derive(sqlx::FromRow)]
+        struct Row {
+            id: Uuid,
+            code: String,
+            server: String,
+            requester: String,
+            state: State,
+            args_sha256: Vec<u8>,
+            min_approvals: i32,
+            approvers: Vec<String>,
+            finished_at: Option<OffsetDateTime>,
+        }
         let rows: Vec<Row> = people
-            .rows("select id, code, state, args_sha256, min_approvals, finished_at from approvals")
-            .await;
-        let last = rows.iter().filter_map(|row| row.5).max().unwrap_or(calm);
-        let requests = rows.into_iter().map(|(id, code, state, hash, least, _)| {
-            let args_sha256 = canonical::hash_of_row(hash).unwrap();
-            let min_approvals = usize::try_from(least).unwrap();
-            let (votes, words) = (Vec::new(), Vec::new());
-            (
-                id,
-                Request {
-                    code,
-                    state,
-                    args_sha256,
-                    min_approvals,
-                    votes,
-                    sent: None,
-                    words,
-                },
+            .rows(
+                "select id, code, server, requester, state, args_sha256, min_approvals, approvers, finished_at
+                 from approvals",
             )
+            .await;
+        let last = rows.iter().filter_map(|row| row.finished_at).max();
+        let last = last.unwrap_or(calm);
+        let requests = rows.into_iter().map(|row| {
+            let request = Request {
+                code: row.code,
+                server: row.server,
+                requester: row.requester,
+                state: row.state,
+                args_sha256: canonical::hash_of_row(row.args_sha256).unwrap(),
+                min_approvals: usize::try_from(row.min_approvals).unwrap(),
+                is_confirmation: row.approvers.is_empty(),
+                votes: Vec::new(),
+                sent: None,
+                words: Vec::new(),
+            };
+            (row.id, request)
         });
         let mut requests: BTreeMap<_, _> = requests.collect();
         let votes: Vec<(Uuid, String, String, Option<String>)> = people
@@ -105,12 +127,16 @@ impl Evidence {
                 .votes
                 .push((by, choice == "approve", reason.unwrap_or_default()));
         }
-        let mut direct = HashSet::new();
+        let (mut direct, mut stamped) = (HashSet::new(), 0);
         for life in lives {
             let seen = match life {
                 Life::Waited(seen) => seen,
                 Life::Direct(args_sha256) => {
                     direct.insert(args_sha256);
+                    continue;
+                }
+                Life::Stamped => {
+                    stamped += 1;
                     continue;
                 }
             };
@@ -144,11 +170,18 @@ impl Evidence {
             requests,
             ledger: executed.collect(),
             direct,
+            stamped,
             audited: audited.collect(),
             till,
             open,
             settled_after,
         }
+    }
+
+    /// How many requests only their requesters decide about.
+    pub fn confirmations(&self) -> usize {
+        let requests = self.requests.values();
+        requests.filter(|request| request.is_confirmation).count()
     }
 
     /// Everything that must not be, each in a sentence that names the request.
@@ -221,6 +254,7 @@ impl Evidence {
                 .into_iter()
                 .for_each(&mut complain);
             votes(request).into_iter().for_each(&mut complain);
+            confirmation(request).into_iter().for_each(&mut complain);
             request
                 .words
                 .iter()
@@ -278,6 +312,22 @@ fn votes(request: &Request) -> Option<String> {
     (enough != approved).then(|| format!("{approvals} of {} approvals", request.min_approvals))
 }
 
+/// What is asked for at the desk is confirmed by whoever asked, and nothing else is.
+fn confirmation(request: &Request) -> Option<String> {
+    if request.is_confirmation != (request.server == DESK) {
+        return Some(format!(
+            "the wrong people decide about a call of {}",
+            request.server
+        ));
+    }
+    let mut votes = request.votes.iter();
+    let other = votes.find(|(by, ..)| request.is_confirmation && *by != request.requester)?;
+    Some(format!(
+        "{} confirmed what {} wanted",
+        other.0, request.requester
+    ))
+}
+
 /// What was acknowledged and is not so.
 fn broken_promise(request: &Request, word: &Word) -> Option<String> {
     let (by, choice) = (word.by.name(), word.choice);
@@ -311,6 +361,8 @@ fn broken_promise(request: &Request, word: &Word) -> Option<String> {
         Choice::Approve => kept(true) && reason(true),
         Choice::Reject => kept(false) && reason(false) && request.state == State::Rejected,
         Choice::Cancel => request.state == State::Cancelled,
+        // Nobody may be told so.
+        Choice::Intrude => false,
     };
     if !holds {
         return Some(format!(
@@ -349,9 +401,12 @@ mod tests {
         };
         let request = Request {
             code: "7F3K".to_owned(),
+            server: "bank".to_owned(),
+            requester: "clerk-0".to_owned(),
             state,
             args_sha256: [1; 32],
             min_approvals: 1,
+            is_confirmation: false,
             votes: (0..approvals)
                 .map(|_| (chief().name(), true, "why".to_owned()))
                 .collect(),
@@ -369,6 +424,7 @@ mod tests {
             requests: [(Uuid::nil(), request)].into(),
             ledger: executed.collect(),
             direct: HashSet::new(),
+            stamped: 0,
             audited: [[1; 32], [2; 32]].into(),
             till: Till {
                 holds: 1000,
@@ -449,6 +505,23 @@ mod tests {
             let found = complaint(&till);
             assert!(found.contains("and 200 were executed"), "{found}");
         }
+    }
+
+    #[test]
+    fn a_confirmation_by_somebody_else_and_a_desk_without_one_are_found() {
+        let mut desk = evidence(State::Succeeded, 1, &[], 1);
+        let request = desk.requests.get_mut(&Uuid::nil()).unwrap();
+        request.server = DESK.to_owned();
+        assert!(complaint(&desk).contains("the wrong people decide about a call of desk"));
+        let request = desk.requests.get_mut(&Uuid::nil()).unwrap();
+        request.is_confirmation = true;
+        assert!(complaint(&desk).contains("chief-0 confirmed what clerk-0 wanted"));
+        let request = desk.requests.get_mut(&Uuid::nil()).unwrap();
+        request.requester = chief().name();
+        assert_eq!(complaint(&desk), "");
+        let intruded = [(Choice::Intrude, Heard::Yes(State::Approved))];
+        let found = complaint(&evidence(State::Succeeded, 1, &intruded, 1));
+        assert!(found.contains("and it is not"), "{found}");
     }
 
     #[test]

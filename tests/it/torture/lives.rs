@@ -12,14 +12,18 @@ use uuid::Uuid;
 
 use super::{
     answers::{Kind, mark},
+    judge::DESK,
     model::PLEASE,
     people::{People, Request, TIME_LIMIT, Who},
+    stamps::Stamps,
 };
 
 pub enum Life {
     Waited(SeenRequest),
     /// A call at the till, which needs nobody's consent, with these arguments.
     Direct(canonical::Hash),
+    /// A call of the tool that changes, which [`Stamps`] judges.
+    Stamped,
 }
 
 /// A request that somebody made and saw waiting.
@@ -45,6 +49,8 @@ pub enum Choice {
     Approve,
     Reject,
     Cancel,
+    /// A chief tries to confirm what only the clerk may.
+    Intrude,
 }
 
 /// What came of a word.
@@ -59,12 +65,16 @@ pub enum Heard {
 }
 
 /// `None` when it did not begin before the time was up.
-pub async fn live(people: &People, at: usize) -> Option<Life> {
+pub async fn live(people: &People, stamps: &Stamps, at: usize) -> Option<Life> {
     if !people.begin().await {
         return None;
     }
     let mut random = random_of(people, at);
     let clerk = people.draw_clerk(&mut random);
+    if random.random_bool(0.1) {
+        stamps.ask(people, clerk, &mut random).await;
+        return Some(Life::Stamped);
+    }
     Some(want(people, clerk, &mut random).await)
 }
 
@@ -78,7 +88,12 @@ pub async fn want(people: &People, clerk: Who, random: &mut StdRng) -> Life {
     if random.random_bool(0.1) {
         return pay_at_till(people, clerk, random).await;
     }
-    let (approval, args_sha256) = ask(people, clerk, random, "bank").await;
+    let server = if random.random_bool(0.15) {
+        DESK
+    } else {
+        "bank"
+    };
+    let (approval, args_sha256) = ask(people, clerk, random, server).await;
     // Some of them expire within moments, before, during or after what is said about them.
     let expiry = random
         .random_bool(0.3)
@@ -87,7 +102,7 @@ pub async fn want(people: &People, clerk: Who, random: &mut StdRng) -> Life {
     let words = (0..[0, 1, 1, 1, 2, 2, 2, 3, 3, 4][random.random_range(0..10)]).map(|_| {
         let delay = Duration::from_millis(random.random_range(0..span));
         let (word, random) = (
-            draw(people, clerk, random),
+            draw(people, clerk, server, random),
             StdRng::seed_from_u64(random.next_u64()),
         );
         async move {
@@ -151,12 +166,15 @@ fn hash_of(arguments: &Value) -> canonical::Hash {
     canonical::hash(&canonical::text(&Json::from(arguments)).unwrap())
 }
 
-fn draw(people: &People, clerk: Who, random: &mut StdRng) -> Word {
+fn draw(people: &People, clerk: Who, server: &str, random: &mut StdRng) -> Word {
     let chief = people.draw_chief(clerk.company, random);
-    let (by, choice) = match random.random_range(0..20) {
-        0..14 => (chief, Choice::Approve),
-        14..17 => (chief, Choice::Reject),
-        _ => (clerk, Choice::Cancel),
+    let (by, choice) = match (random.random_range(0..20), server) {
+        (17.., _) => (clerk, Choice::Cancel),
+        (0..10, DESK) => (clerk, Choice::Approve),
+        (10..14, DESK) => (chief, Choice::Intrude),
+        (14..17, DESK) => (clerk, Choice::Reject),
+        (0..14, _) => (chief, Choice::Approve),
+        _ => (chief, Choice::Reject),
     };
     Word {
         by,
@@ -317,10 +335,10 @@ async fn say(
     let (path, body) = match word.choice {
         Choice::Cancel => (format!("/v1/approvals/{approval}/cancel"), json!({})),
         choice => {
-            let decision = if choice == Choice::Approve {
-                "approve"
-            } else {
+            let decision = if choice == Choice::Reject {
                 "reject"
+            } else {
+                "approve"
             };
             let body = json!({ "decision": decision, "reason": word.reason, "args_sha256": hex::encode(args_sha256) });
             (format!("/v1/approvals/{approval}/decision"), body)
@@ -342,6 +360,8 @@ async fn say(
             None => Heard::Nonsense(view.to_string()),
         },
         (409, _) => Heard::No,
+        // What one may not decide about is not there.
+        (404, _) if word.choice == Choice::Intrude => Heard::No,
         (status, answer) => Heard::Nonsense(format!("{status} {answer}")),
     };
     Word { heard, ..word }

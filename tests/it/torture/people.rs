@@ -211,6 +211,19 @@ impl People {
             .expect("its sender is ours");
     }
 
+    /// The same; `false` when no further request will begin.
+    pub async fn until_begun_or_over(&self, requests: usize) -> bool {
+        loop {
+            if *self.begun.borrow() >= requests {
+                return true;
+            }
+            if self.tickets.is_closed() {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     pub fn struck(&self) {
         self.struck.fetch_add(1, Relaxed);
     }

@@ -94,8 +94,8 @@ impl Database {
 }
 
 /// The bank's agent: what a clerk asks for, a chief approves, and two of them a large payment. Invoices at the till need
-/// nobody, until they are too much together. Nobody decides about what is asked for `later` before half of the time is
-/// over, where anybody asks for that.
+/// nobody, until they are too much together, and those at the desk are confirmed by their clerk. Nobody decides about what
+/// is asked for `later` before half of the time is over, where anybody asks for that.
 const PACK: &str = r#"
 metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
 languages: { en: {} }
@@ -127,6 +127,14 @@ mcp:
         roles: { clerk: [create_invoice] }
         limits:
           - { tools: [create_invoice], sum: args.amount, per: tenant, over: 30d, most: TILL_HOLDS, then: deny }
+    - name: desk
+      transport: streamable-http
+      url: "BANK_URL"
+      timeouts: { requestSeconds: 5 }
+      toolAccess:
+        default: none
+        roles: { clerk: [create_invoice] }
+        confirm: [{ tools: [create_invoice], timeoutMinutes: OPEN }]
     - name: later
       transport: streamable-http
       url: "BANK_URL"
@@ -137,17 +145,39 @@ mcp:
         approval: [{ tools: [create_invoice], approvers: [chief], timeoutMinutes: 600 }]
 "#;
 
-/// Writes the pack of the replicas. A request expires so many minutes after it was made; the till of each tenant holds
-/// so much.
-pub fn write_pack(folder: &Path, bank: &str, model: &str, minutes: u32, till_holds: u64) {
+/// The server whose tool changes.
+const STAMPS: &str = r#"
+    - name: stamps
+      transport: streamable-http
+      url: "STAMPS_URL"
+      timeouts: { requestSeconds: 5 }
+      toolAccess: { default: none, roles: { clerk: ["*"] } }
+"#;
+
+/// What differs in the pack of the replicas.
+pub struct PackValues<'a> {
+    pub bank: &'a str,
+    pub model: &'a str,
+    /// The server whose tool changes, where there is one.
+    pub stamps: Option<&'a str>,
+    /// After so many a request expires.
+    pub minutes: u32,
+    /// What the till of each tenant holds.
+    pub till_holds: u64,
+}
+
+/// Writes the pack of the replicas.
+pub fn write_pack(folder: &Path, values: &PackValues<'_>) {
     let pack = folder.join("packs/bank");
     fs::create_dir_all(&pack).unwrap();
+    let stamps = values.stamps.map(|url| STAMPS.replace("STAMPS_URL", url));
+    let text = PACK.to_owned() + &stamps.unwrap_or_default();
     fs::write(
         pack.join("agent-pack.yaml"),
-        PACK.replace("BANK_URL", bank)
-            .replace("MODEL_URL", model)
-            .replace("OPEN", &minutes.to_string())
-            .replace("TILL_HOLDS", &till_holds.to_string()),
+        text.replace("BANK_URL", values.bank)
+            .replace("MODEL_URL", values.model)
+            .replace("OPEN", &values.minutes.to_string())
+            .replace("TILL_HOLDS", &values.till_holds.to_string()),
     )
     .unwrap();
 }

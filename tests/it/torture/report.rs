@@ -50,6 +50,8 @@ pub struct Report {
     faults: [usize; 5],
     /// What became of the calls on their way to the bank.
     pub calls: String,
+    /// What became of calls of the tool that changed.
+    pub stamps: String,
     unanswered: usize,
     settled_after: time::Duration,
 }
@@ -57,6 +59,8 @@ pub struct Report {
 /// What the evidence comes to, in numbers.
 pub struct Counts {
     pub requests: usize,
+    /// Those that only their own clerk decides about.
+    pub confirmations: usize,
     pub direct: usize,
     pub states: BTreeMap<&'static str, usize>,
     pub executed: usize,
@@ -81,6 +85,7 @@ impl Counts {
                 Choice::Approve => "approve",
                 Choice::Reject => "reject",
                 Choice::Cancel => "cancel",
+                Choice::Intrude => "intrude",
             };
             match word.heard {
                 Heard::Yes(_) => *acknowledged.entry(name).or_default() += 1,
@@ -89,6 +94,7 @@ impl Counts {
         }
         Self {
             requests: evidence.requests.len(),
+            confirmations: evidence.confirmations(),
             direct: evidence.direct.len(),
             states,
             executed: evidence.ledger.len(),
@@ -131,6 +137,7 @@ impl Report {
             ]
             .map(count),
             calls: String::new(),
+            stamps: String::new(),
             unanswered: people.answers.unanswered(),
             settled_after: evidence.settled_after,
         }
@@ -154,10 +161,12 @@ impl fmt::Display for Report {
              {cuts} cuts of all its connections, {stalls} stalls"
         )?;
         writeln!(f, "  bank          {}", self.calls)?;
+        writeln!(f, "  stamps        {}", self.stamps)?;
         writeln!(
             f,
-            "  requests      {}: {}",
+            "  requests      {}, {} of them confirmations: {}",
             counts.requests,
+            counts.confirmations,
             listed(&counts.states)
         )?;
         writeln!(
