@@ -154,7 +154,7 @@ impl<'a> SampleCall<'a> {
                 }
                 // Where the type is open, a call may have an amount.
                 value?;
-                "it is neither a number nor a text".to_owned()
+                "it is no number".to_owned()
             }
         };
         Some(format!(
