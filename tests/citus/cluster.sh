@@ -33,14 +33,14 @@ listen_addresses = '127.0.0.1'
 unix_socket_directories = '$home'
 ssl = off
 fsync = off
-max_connections = ${CONNECTIONS:-100}
+max_connections = ${CONNECTIONS:-200}
 log_min_messages = panic
 log_min_error_statement = panic
 max_prepared_transactions = 200
 max_worker_processes = 40
 wal_level = logical
 citus.node_conninfo = 'sslmode=disable'
-citus.max_shared_pool_size = ${SHARED_POOL:-40}
+citus.max_shared_pool_size = ${SHARED_POOL:-150}
 citus.max_cached_conns_per_worker = 1
 citus.max_adaptive_executor_pool_size = 1
 CONF
