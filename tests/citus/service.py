@@ -65,7 +65,7 @@ def measure(what):
 
 def move():
     """Moves all shards that are placed with the tenant's conversations to the next worker. Its users wait meanwhile: the
-    mode that copies by logical replication never ends, because Postgres replicates into no table with row-level security."""
+    mode that copies by logical replication did not end: Postgres replicates into no table with row-level security."""
     tenant = psql("select id from tenants where name = 'acme'")
     shard = psql(f"select get_shard_id_for_distribution_column('conversations', '{tenant}')")
     here = psql(f"select nodename || ' ' || nodeport from citus_shards where shardid = {shard}")

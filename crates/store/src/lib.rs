@@ -290,8 +290,7 @@ impl Db {
                 is_sharded: self.is_sharded,
             };
             match tenant {
-                // Alone, because Citus repeats at each node the whole text in which it finds a `set local`.
-                Some(tenant) if self.is_sharded => tx.name_tenant(tenant).await?,
+                Some(tenant) if self.is_sharded => tx.name_tenant("", tenant).await?,
                 _ => tx.tenant = tenant,
             }
             Ok(tx)
@@ -375,16 +374,18 @@ impl Tx {
     /// tenant and the tenant's audit line are one transaction.
     pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
         debug_assert!(matches!(self.role, Role::SystemThenTenant));
-        if !self.is_sharded {
-            self.execute("set local role chatelaine_tenant").await?;
-        }
-        self.name_tenant(tenant).await
+        let take_role = if self.is_sharded {
+            ""
+        } else {
+            "set local role chatelaine_tenant; "
+        };
+        self.name_tenant(take_role, tenant).await
     }
 
-    /// Says whose rows the transaction sees. A statement of its own, because Citus repeats at each node the whole text in
-    /// which it finds a `set local`.
-    async fn name_tenant(&mut self, tenant: TenantId) -> Result<()> {
-        self.execute(&format!("set local app.tenant_id = '{tenant}'"))
+    /// Says whose rows the transaction sees. Where tables are sharded, nothing comes before: Citus repeats at each node the
+    /// whole text in which it finds a `set local`.
+    async fn name_tenant(&mut self, before: &str, tenant: TenantId) -> Result<()> {
+        self.execute(&format!("{before}set local app.tenant_id = '{tenant}'"))
             .await?;
         self.tenant = Some(tenant);
         Ok(())

@@ -151,18 +151,18 @@ async fn read_tables(connection: &mut PgConnection) -> sqlx::Result<Vec<Table>> 
                 exists (select from pg_index i where i.indrelid = t.oid and i.indisunique and not exists (
                   select from pg_attribute a
                   where a.attrelid = t.oid and a.attname = 'tenant_id' and a.attnum = any(i.indkey))),
-                p.partmethod::text
+                case when p.partmethod = 'h' then 'distributed' when p.repmodel = 't' then 'reference' end
          from pg_class t left join pg_dist_partition p on p.logicalrelid = t.oid
          where t.relkind = 'r' and t.relnamespace = 'public'::regnamespace and t.relname <> '_sqlx_migrations'
          order by t.relname",
     )
     .fetch_all(connection)
     .await?;
-    let to_table = |(name, has_tenant, has_other_key, method): (String, _, _, Option<String>)| {
-        let is = match method.as_deref() {
-            None => Placement::Local,
-            Some("h") => Placement::Distributed,
-            Some(_) => Placement::Reference,
+    let to_table = |(name, has_tenant, has_other_key, kind): (String, _, _, Option<String>)| {
+        let is = match kind.as_deref() {
+            Some("distributed") => Placement::Distributed,
+            Some("reference") => Placement::Reference,
+            _ => Placement::Local,
         };
         let is_of_every_node = name == "tenants" || OF_EVERY_NODE.contains(&name.as_str());
         let belongs = match (has_tenant, has_other_key) {
