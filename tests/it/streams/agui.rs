@@ -242,7 +242,8 @@ async fn several_answers_and_the_next_question_are_one_step() {
             (json!("01a2"), 404),
         ] {
             let body = resume([first.clone(), wrong], messages);
-            ann.post(PATH, body).await.expect(status);
+            let refused = ann.post(PATH, body).await;
+            assert_eq!(refused.status, status, "{}", refused.text);
             assert_eq!(states().await, ["pending", "pending"]);
         }
     }
