@@ -108,7 +108,7 @@ impl Chat {
 }
 
 async fn one_chat_is_one_trace(server: Scripted) {
-    let chat = Chat::at(&server).await;
+    let chat = Box::pin(Chat::at(&server)).await;
     let (request, run, tool) = (&chat.of_request, &chat.of_run, &chat.of_tool);
     assert_eq!(request.parent, SPAN);
     assert_eq!(run.parent, request.id);
@@ -137,7 +137,7 @@ async fn a_server_of_an_older_revision_belongs_to_the_trace_too() {
 
 #[tokio::test]
 async fn spans_say_what_they_are_of_by_the_conventions() {
-    let chat = Chat::at(&Scripted::modern(async |_| None).await).await;
+    let chat = Box::pin(Chat::at(&Scripted::modern(async |_| None).await)).await;
     let (request, run, tool) = (&chat.of_request, &chat.of_run, &chat.of_tool);
     let is_first = |model: &&Traced| model.get("gen_ai.usage.input_tokens") == "7";
     let model = chat.of_models.iter().find(is_first).unwrap();
@@ -214,7 +214,7 @@ fn check(span: &Traced, kind: SpanKind, name: &str, attributes: &[(&str, &str)])
 
 #[tokio::test]
 async fn only_what_somebody_asked_for_begins_a_trace_and_the_log_names_it() {
-    let chat = Chat::at(&Scripted::modern(async |_| None).await).await;
+    let chat = Box::pin(Chat::at(&Scripted::modern(async |_| None).await)).await;
     let log = chat.program.stop().await;
     let line = log.lines().find(|line| line.contains("run ended")).unwrap();
     let (trace, span) = (&chat.of_run.trace, &chat.of_run.id);

@@ -69,6 +69,17 @@ struct Hour {
 }
 
 impl Hour {
+    fn population(&self) -> Population {
+        Population {
+            companies: COMPANIES,
+            clerks: CLERKS,
+            chiefs: CHIEFS,
+            exponent: 1.0,
+            seed: self.seed,
+            is_told: true,
+        }
+    }
+
     fn asked() -> Option<Self> {
         let env = Environment::from_process();
         let asked = env
@@ -122,15 +133,7 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
         till_holds: TILL_HOLDS,
     };
     processes::write_pack(folder, &values);
-    let population = Population {
-        companies: COMPANIES,
-        clerks: CLERKS,
-        chiefs: CHIEFS,
-        exponent: 1.0,
-        seed: hour.seed,
-        is_told: true,
-    };
-    let people = People::invite(&population, &database, folder).await;
+    let people = People::invite(&hour.population(), &database, folder).await;
     let mut fleet = Fleet::new(folder, doors, &people.places);
     fleet.variables.remove("MCP_CONFIG_ENCRYPTION_KEY");
     fleet.variables.insert(operator::KEYS, ring(&["k1"]));
