@@ -186,7 +186,7 @@ impl Cluster {
             orders,
             server,
         };
-        cluster.make_template(&template).await;
+        Box::pin(cluster.make_template(&template)).await;
         cluster
     }
 
@@ -245,7 +245,8 @@ impl Cluster {
         let url = Secret::new(self.database(&new));
         Db::connect(&url, 1).await.unwrap().close().await;
         if is_citus {
-            self.distribute(&new, &url).await;
+            // Boxed, because otherwise each future that makes a database would contain it.
+            Box::pin(self.distribute(&new, &url)).await;
         }
         let rename = self.order(format!("alter database {new} rename to {template}"));
         if rename.await.unwrap().is_err() {
