@@ -4,7 +4,10 @@ tests/cluster.
 """
 import http.server
 import json
+import os
 import random
+import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -123,6 +126,77 @@ def listen(handler):
 def write_pack(folder):
     folder.mkdir(parents=True)
     (folder / "agent-pack.yaml").write_text(PACK % (listen(Model), listen(Bank), listen(Safe)))
+
+
+class Service:
+    """A program on a database, with its pack in a folder. The addresses of its replicas are in `urls` while they are ready;
+    programs may share that list, and a folder."""
+
+    def __init__(self, program, folder, database, urls):
+        self.program, self.folder, self.database, self.urls = os.path.abspath(program), folder, database, urls
+
+    def environment(self, port=0):
+        return {
+            "PATH": os.environ["PATH"], "HOME": str(self.folder), "DATABASE_URL": self.database,
+            "CHATELAINE_DATA": str(self.folder / "data"), "CHATELAINE_PACKS": str(self.folder / "packs"),
+            "CHATELAINE_LISTEN": f"127.0.0.1:{port}", "CHATELAINE_EGRESS_ALLOW": "127.0.0.1",
+            "CHATELAINE_MODEL_TITLES": "off", "CHATELAINE_DRAIN_SECONDS": "1", "CHATELAINE_RUN_LEASE_SECONDS": "5",
+            "MCP_CONFIG_ENCRYPTION_KEY": "5e" * 32, "CHATELAINE_REQUESTS_PER_MINUTE": "100000",
+            "CHATELAINE_APPROVALS_PER_USER": "1000",
+        }
+
+    def command(self, *arguments):
+        done = subprocess.run([self.program, *arguments], env=self.environment(), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def token(self, tenant, user, role):
+        """The headers of a user."""
+        token = self.command("token", "--tenant", tenant, "--user", user, "--role", role)
+        return {"authorization": f"Bearer {token}"}
+
+    def begin(self, tenant, chats):
+        """People of a new tenant who chat and pay, one who approves, and new ones who sign in."""
+        self.command("tenant", "add", tenant)
+        key = self.command("tenant", "key", "create", tenant, "frontend", "--frontend", "open-webui").split()[-1]
+        people = Load(self.urls)
+        for number in range(chats):
+            people.start(people.chat, self.token(tenant, f"user{number}", "employee"), number)
+        people.start(people.approve, self.token(tenant, "chief", "chief"))
+        people.start(people.sign_in, key)
+        return people
+
+
+class Replica:
+    """A replica that is ready."""
+
+    def __init__(self, service, name):
+        self.service, self.name, port = service, name, random.randint(20000, 30000)
+        self.url = f"http://127.0.0.1:{port}"
+        path = service.folder / f"{name}.log"
+        log = open(path, "a")
+        self.process = subprocess.Popen([service.program, "serve"], env=service.environment(port), stdout=log, stderr=log)
+        began, seen = time.time(), set()
+        while True:
+            assert self.process.poll() is None, path.read_text()[-2000:]
+            assert time.time() - began < 60, f"{name} is not ready"
+            try:
+                with urllib.request.urlopen(self.url + "/readyz", timeout=2) as answer:
+                    if answer.status == 200:
+                        break
+            except urllib.error.HTTPError as answer:
+                seen.add(json.load(answer).get("start"))
+            except OSError:
+                pass
+            time.sleep(0.02)
+        print(f"{name}: ready after {time.time() - began:.1f} s, {sorted(map(str, seen))}", flush=True)
+        service.urls.append(self.url)
+
+    def stop(self):
+        self.service.urls.remove(self.url)
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, f"{self.name} did not stop in order"
+        print(f"{self.name}: stopped", flush=True)
 
 
 class Load:

@@ -9,16 +9,18 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
-import load
-from load import Replica, approved, ask, command, faults, said
+import load  # noqa: E402
 
-PROGRAM, NODES = os.path.abspath(sys.argv[1]), [urllib.parse.urlparse(node) for node in sys.argv[2:]]
-TURNS, PHASE, DATABASE = 20, int(os.environ.get("SECONDS_OF_A_PHASE", "5")), f"service_{os.getpid()}"
+PROGRAM, NODES = sys.argv[1], [urllib.parse.urlparse(node) for node in sys.argv[2:]]
+CHATS, TURNS, PHASE, DATABASE = 8, 20, int(os.environ.get("SECONDS_OF_A_PHASE", "5")), f"service_{os.getpid()}"
 url = f"postgres://chatelaine@{NODES[0].hostname}:{NODES[0].port}/{DATABASE}?sslmode=disable"
+folder = pathlib.Path(tempfile.mkdtemp(prefix="chatelaine-citus."))
+service = load.Service(PROGRAM, folder, url, [])
 
 
 def psql(sql, node=NODES[0], database=DATABASE):
@@ -38,14 +40,15 @@ def count_statements():
 
 def measure(what):
     """Prints what a turn costs, without what an idle replica costs anyway."""
-    replica = Replica(PROGRAM, url, what.replace(" ", "-"))
-    command(PROGRAM, url, "tenant", "add", what.split()[0])
-    token = command(PROGRAM, url, "token", "--tenant", what.split()[0], "--user", "alice", "--role", "employee")
-    conversation = ask(token, "POST", "/v1/conversations", {"agent": "bank"})["id"]
+    replica, tenant = load.Replica(service, what.replace(" ", "-")), what.split()[0]
+    service.command("tenant", "add", tenant)
+    headers, people = service.token(tenant, "alice", "employee"), load.Load(service.urls)
+    ask = lambda method, path, body=None: people.ask(headers, method, path, body)[1]
+    conversation = ask("POST", "/v1/conversations", {"agent": "bank"})["id"]
 
     def turn():
-        run = ask(token, "POST", f"/v1/conversations/{conversation}/messages", {"text": "hello"})["run"]["id"]
-        while ask(token, "GET", f"/v1/runs/{run}").get("status") in ("queued", "running"):
+        run = ask("POST", f"/v1/conversations/{conversation}/messages", {"text": "hello"})["run"]["id"]
+        while ask("GET", f"/v1/runs/{run}").get("status") in ("queued", "running"):
             time.sleep(0.2)
 
     turn()
@@ -78,7 +81,8 @@ def move():
 
 
 def main():
-    load.write_pack()
+    load.write_pack(folder / "packs/bank")
+    faults = []
     for node in NODES:
         psql("create extension if not exists pg_stat_statements", node, "postgres")
         psql("do $$ begin create role chatelaine login createrole createdb; exception when duplicate_object then null; end $$",
@@ -95,9 +99,9 @@ def main():
         psql(f"select citus_set_node_property('{coordinator.hostname}', {coordinator.port}, 'shouldhaveshards', true)")
     # What was there before is there afterwards, too.
     before = psql("select count(*) from messages")
-    command(PROGRAM, url, "distribute", "--apply", "--shards", "8")
+    service.command("distribute", "--apply", "--shards", "8")
     assert psql("select count(*) from messages") == before, "messages were lost on the way"
-    assert command(PROGRAM, url, "distribute", "--apply"), "it can be executed again"
+    assert service.command("distribute", "--apply"), "it can be executed again"
     print("queries by where they are answered:", flush=True)
     plan = pathlib.Path(__file__).with_name("plan.py")
     environment = dict(os.environ, PGHOST=coordinator.hostname, PGPORT=str(coordinator.port), PGUSER=coordinator.username,
@@ -105,20 +109,22 @@ def main():
     if subprocess.run([plan, plan.parent.parent.parent / ".sqlx"], env=environment).returncode:
         faults.append("not every query is planned")
     measure(f"sharded over {max(len(workers), 1)} nodes")
-    replicas = [Replica(PROGRAM, url, name) for name in ("one", "two")]
-    threads = load.begin(PROGRAM, url, "acme")
+    replicas = [load.Replica(service, name) for name in ("one", "two")]
+    people = service.begin("acme", CHATS)
     time.sleep(PHASE)
     for _ in range(2 if len(workers) > 1 else 0):
         move()
         time.sleep(PHASE)
-    load.judge(threads, psql)
+    people.stop()
+    print(people.judge(psql), flush=True)
+    faults += people.faults
     for replica in replicas:
         replica.stop()
     for node in NODES:
         psql(f"drop database {DATABASE} with (force)", node, "postgres")
     for fault in faults:
         print("FAULT:", fault)
-    return 1 if faults or not said or not approved else 0
+    return 1 if faults or not people.said or not people.approved else 0
 
 
 if __name__ == "__main__":
