@@ -1,6 +1,6 @@
 """People who chat, ask for payments, approve them and sign in, at whichever replica answers, with a scripted model and
-a bank that notes each payment. Afterwards what was acknowledged is compared with the rows. For tests/upgrade and
-tests/cluster.
+a bank that notes each payment. Afterwards what was acknowledged is compared with the rows. For tests/upgrade,
+tests/cluster and tests/citus.
 """
 import http.server
 import json
@@ -155,11 +155,11 @@ class Service:
         token = self.command("token", "--tenant", tenant, "--user", user, "--role", role)
         return {"authorization": f"Bearer {token}"}
 
-    def begin(self, tenant, chats):
+    def begin(self, tenant, chats, patience=20):
         """People of a new tenant who chat and pay, one who approves, and new ones who sign in."""
         self.command("tenant", "add", tenant)
         key = self.command("tenant", "key", "create", tenant, "frontend", "--frontend", "open-webui").split()[-1]
-        people = Load(self.urls)
+        people = Load(self.urls, patience)
         for number in range(chats):
             people.start(people.chat, self.token(tenant, f"user{number}", "employee"), number)
         people.start(people.approve, self.token(tenant, "chief", "chief"))

@@ -19,35 +19,24 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import load  # noqa: E402
 from cluster import Cluster, ask, wait_until  # noqa: E402
 
-PROGRAM = os.path.abspath(sys.argv[1])
+PROGRAM = sys.argv[1]
 CHATS, BACK = 4, float(os.environ.get("BACK", "3"))
 
 
 class Replica:
-    def __init__(self, cluster, folder, number):
-        self.folder, self.name, self.url = folder, f"replica{number}", f"http://127.0.0.1:{8080 + number}"
-        self.environment = {
-            "PATH": os.environ["PATH"], "HOME": str(folder), "DATABASE_URL": cluster.url,
-            "CHATELAINE_LISTEN_DATABASE_URL": cluster.direct, "CHATELAINE_DATA": str(folder / "data"),
-            "CHATELAINE_PACKS": str(folder / "packs"), "CHATELAINE_LISTEN": self.url.removeprefix("http://"),
-            "CHATELAINE_EGRESS_ALLOW": "127.0.0.1", "CHATELAINE_MODEL_TITLES": "off", "CHATELAINE_DRAIN_SECONDS": "1",
-            "CHATELAINE_RUN_LEASE_SECONDS": "5", "MCP_CONFIG_ENCRYPTION_KEY": "5e" * 32,
-            "CHATELAINE_REQUESTS_PER_MINUTE": "100000", "CHATELAINE_APPROVALS_PER_USER": "1000",
-            "CHATELAINE_APPROVALS_PER_TENANT": "10000",
-        }
+    def __init__(self, service, direct, number):
+        self.program, self.name = service.program, f"replica{number}"
+        self.url, self.log = f"http://127.0.0.1:{8080 + number}", service.folder / f"{self.name}.log"
+        self.environment = service.environment(8080 + number) | {
+            "CHATELAINE_LISTEN_DATABASE_URL": direct, "CHATELAINE_APPROVALS_PER_TENANT": "10000"}
 
     def start(self):
-        log = open(self.folder / f"{self.name}.log", "a")
-        self.process = subprocess.Popen([PROGRAM, "serve"], env=self.environment, stdout=log, stderr=log)
+        log = open(self.log, "a")
+        self.process = subprocess.Popen([self.program, "serve"], env=self.environment, stdout=log, stderr=log)
 
     def is_ready(self):
-        assert self.process.poll() is None, f"{self.name} has ended: {self.folder}/{self.name}.log"
+        assert self.process.poll() is None, f"{self.name} has ended: {self.log}"
         return ask(self.url + "/readyz")[0] == 200
-
-    def command(self, *arguments):
-        done = subprocess.run([PROGRAM, *arguments], env=self.environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
 
 
 class Probe:
@@ -180,22 +169,14 @@ class Company:
     def __init__(self, cluster, folder):
         self.cluster = cluster
         load.write_pack(folder / "packs/bank")
-        self.replicas = [Replica(cluster, folder, number) for number in range(3)]
+        service = load.Service(PROGRAM, folder, cluster.url, [])
+        self.replicas = [Replica(service, cluster.direct, number) for number in range(3)]
         for replica in self.replicas:
             replica.start()
+            service.urls.append(replica.url)
         wait_until("replicas", lambda: all(replica.is_ready() for replica in self.replicas))
-        command = self.replicas[0].command
-        command("tenant", "add", "acme")
-        token = lambda user, role: {"authorization": "Bearer " + command(
-            "token", "--tenant", "acme", "--user", user, "--role", role)}
-        key = command("tenant", "key", "create", "acme", "frontend", "--frontend", "open-webui").split()[-1]
-        prober, chief = token("prober", "employee"), token("chief", "chief")
-        employees = [token(f"user{number}", "employee") for number in range(CHATS)]
-        self.people = load.Load([replica.url for replica in self.replicas], patience=120)
-        for number, headers in enumerate(employees):
-            self.people.start(self.people.chat, headers, number)
-        self.people.start(self.people.approve, chief)
-        self.people.start(self.people.sign_in, key)
+        self.people = service.begin("acme", CHATS, patience=120)
+        prober = service.token("acme", "prober", "employee")
         self.probes = [Probe(self.people, prober, replica) for replica in self.replicas]
 
     def live_through(self, name, fault):

@@ -19,10 +19,11 @@ pub async fn insert(
     attachment: &Attachment,
     data: &[u8],
 ) -> Result<bool> {
-    let inserted = sqlx::query!(
+    let inserted = sqlx::query_scalar!(
         "insert into attachments (tenant_id, id, conversation_id, name, media_type, size, data, named)
          select tenant_id, $2, id, $4, $5, $6, $7, false from conversations
-         where tenant_id = $1 and id = $3 and (select count(*) from attachments where tenant_id = $1 and conversation_id = $3) < $8",
+         where tenant_id = $1 and id = $3 and (select count(*) from attachments where tenant_id = $1 and conversation_id = $3) < $8
+         returning id",
         tx.tenant()?.0,
         attachment.id.0,
         conversation.0,
@@ -32,9 +33,9 @@ pub async fn insert(
         data,
         MAX_ATTACHMENTS,
     )
-    .execute(tx.conn())
+    .fetch_optional(tx.conn())
     .await?;
-    Ok(inserted.rows_affected() == 1)
+    Ok(inserted.is_some())
 }
 
 /// The attachments of a conversation with these ids, in the order of the ids.

@@ -39,18 +39,15 @@ pub struct NewCall<'a> {
 /// Keeps a call, if the tenant keeps calls and its user was not deleted meanwhile. A deletion of the user waits for this
 /// transaction, and then deletes the call: it changes the row of the user, or of the key of a guest or a program, first.
 pub async fn put(tx: &mut Tx, call: &NewCall<'_>) -> Result<()> {
+    let tenant = tx.tenant()?.0;
+    if !has_user(tx, call).await? {
+        return Ok(());
+    }
     sqlx::query!(
-        "with person as (
-           select user_id from users where tenant_id = $1 and user_id = $3 for key share
-         ), holder as (
-           select id from api_keys where tenant_id = $1 and id = $9 and revoked_at is null for share
-         )
-         insert into kept_calls (tenant_id, id, user_id, agent, server, tool, origin, sealed)
-         select id, $2, $3, $4, $5, $6, $7, $8 from tenants
-         where id = $1 and retention ? 'call_arguments'
-           and (exists (select from person) or exists (select from holder))
+        "insert into kept_calls (tenant_id, id, user_id, agent, server, tool, origin, sealed)
+         select id, $2, $3, $4, $5, $6, $7, $8 from tenants where id = $1 and retention ? 'call_arguments'
          on conflict (tenant_id, id) do nothing",
-        tx.tenant()?.0,
+        tenant,
         call.id,
         call.user.as_str(),
         call.agent.as_str(),
@@ -58,11 +55,30 @@ pub async fn put(tx: &mut Tx, call: &NewCall<'_>) -> Result<()> {
         call.tool,
         call.origin as Origin,
         call.sealed,
-        call.own_key.map(|key| key.0),
     )
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// Whether the user of a call, or the key of a guest or a program, is still there. It stays so until the end of the
+/// transaction.
+async fn has_user(tx: &mut Tx, call: &NewCall<'_>) -> Result<bool> {
+    let tenant = tx.tenant()?.0;
+    let person = sqlx::query_scalar!(
+        "select user_id from users where tenant_id = $1 and user_id = $2 for key share",
+        tenant,
+        call.user.as_str(),
+    );
+    if person.fetch_optional(tx.conn()).await?.is_some() {
+        return Ok(true);
+    }
+    let key = sqlx::query_scalar!(
+        "select id from api_keys where tenant_id = $1 and id = $2 and revoked_at is null for share",
+        tenant,
+        call.own_key.map(|key| key.0),
+    );
+    Ok(key.fetch_optional(tx.conn()).await?.is_some())
 }
 
 /// Which calls are read. Absent: of every agent, of every user.
