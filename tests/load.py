@@ -158,7 +158,7 @@ class Service:
     def begin(self, tenant, chats, patience=20):
         """People of a new tenant who chat and pay, one who approves, and new ones who sign in."""
         self.command("tenant", "add", tenant)
-        key = self.command("tenant", "key", "create", tenant, "frontend", "--frontend", "open-webui").split()[-1]
+        key = self.command("tenant", "key", "create", tenant, "frontend", "--frontend", "open-webui").split()[0]
         people = Load(self.urls, patience)
         for number in range(chats):
             people.start(people.chat, self.token(tenant, f"user{number}", "employee"), number)

@@ -48,19 +48,16 @@ fn with_approval(setup: &mut Setup) {
     } }));
 }
 
-/// Of one user where transfers are confirmed.
-const OPEN_RUNS: u32 = 3;
-
 /// Employees confirm the transfers that they make.
+fn with_confirmation(setup: &mut Setup) {
+    setup.change_server(json!({ "toolAccess": {
+        "roles": { "employee": ["get_exchange_rate", "get_balances", "send_money"] },
+        "confirm": [{ "tools": ["send_money"] }],
+    } }));
+}
+
 async fn confirming() -> World {
-    let world = World::shared_with("confirming streams", |setup| {
-        setup.config.open_runs_per_user = OPEN_RUNS;
-        setup.change_server(json!({ "toolAccess": {
-            "roles": { "employee": ["get_exchange_rate", "get_balances", "send_money"] },
-            "confirm": [{ "tools": ["send_money"] }],
-        } }));
-    })
-    .await;
+    let world = World::shared_with("confirming streams", with_confirmation).await;
     world.tools_ready().await;
     world.model.on(teller);
     world

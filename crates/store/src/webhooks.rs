@@ -112,6 +112,7 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, event: &str, payload: &Value
           select from unnest(events) wanted
           where wanted = $2 or (right(wanted, 1) = '*' and starts_with($2, left(wanted, -1)))
         )
+        on conflict (tenant_id, id) do nothing
         ",
         tenant.0,
         event,

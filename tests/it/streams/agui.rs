@@ -3,12 +3,12 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{OPEN_RUNS, approve, confirming, post, rest, world};
+use super::{approve, confirming, post, rest, teller, with_confirmation, world};
 use crate::support::{
     bank::pair,
     client::Client,
     has::Has,
-    model::{Gate, calls, error, text},
+    model::{self, Gate, calls, error, text},
     node,
     wait::{ended, eventually},
     world::World,
@@ -206,7 +206,18 @@ async fn an_interrupt_that_asks_the_user_is_answered_by_the_next_run() {
 
 #[tokio::test]
 async fn several_answers_and_the_next_question_are_one_step() {
-    let world = confirming().await;
+    let world = World::with(|setup| {
+        with_confirmation(setup);
+        setup.config.open_runs_per_user = 1;
+    })
+    .await;
+    world.tools_ready().await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    world
+        .model
+        .on(move |request| model::said(request, "slowly").then(|| text("Later.").gate(0, &held)));
+    world.model.on(teller);
     let ann = world.user("ann", &["employee"]).await;
     let mut shown = vec![user("pay both")];
     let first = rest(post(&ann, PATH, &input("run-1", shown.clone())).await).await;
@@ -248,23 +259,16 @@ async fn several_answers_and_the_next_question_are_one_step() {
         }
     }
     // A question that is refused takes the answers with it.
-    let gate = Gate::new();
-    let mut others = Vec::new();
-    for _ in 0..OPEN_RUNS {
-        world.model.reply(text("Later.").gate(0, &gate));
-        let conversation = ann.open("bank").await;
-        others.push(ann.say(&conversation, "slowly").await);
-        gate.reached().await;
-    }
+    let other = ann.open("bank").await;
+    let other = ann.say(&other, "slowly").await;
+    gate.reached().await;
     let body = resume([first.clone(), second.clone()], &asked);
     let refused = ann.post(PATH, body).await;
     assert_eq!(refused.status, 429, "{}", refused.text);
     assert_eq!(states().await, ["pending", "pending"]);
     assert_eq!(world.bank.executions("send_money"), 0);
     gate.open();
-    for run in others {
-        ended(&ann, &run).await;
-    }
+    ended(&ann, &other).await;
     let body = resume([first, second], &asked);
     rest(post(&ann, PATH, &body).await).await;
     eventually(async || states().await == ["succeeded", "succeeded"]).await;
