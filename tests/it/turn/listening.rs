@@ -103,8 +103,10 @@ async fn a_listener_that_reads_rows_in_the_middle_of_an_answer_loses_nothing_of_
     // The answer is not in a row yet.
     while said != "One two three four " {
         let event = events.next().await.unwrap();
-        assert_eq!(event.name, "delta");
-        said += event.data["text"].as_str().unwrap();
+        // The other replica's answer may come only now.
+        if event.name == "delta" {
+            said += event.data["text"].as_str().unwrap();
+        }
     }
     last.open();
     events.until_run_ends(&run).await;
