@@ -12,7 +12,7 @@ create table conversation_words (
   -- the messages, by their numbers in the conversation; 0 stands for a title before any message
   first_seq bigint not null,
   last_seq bigint not null,
-  -- each begins with `words_of`
+  -- each begins with `words_of`, and has the numbers of its messages, counted from `first_seq` = 1, for positions
   words tsvector not null,
   primary key (tenant_id, id, last_seq),
   foreign key (tenant_id, id) references conversations (tenant_id, id) on delete cascade
@@ -36,11 +36,12 @@ select lock_by_tenant('unindexed_messages');
 create policy system on unindexed_messages for select to chatelaine_system using (true);
 grant select (tenant_id) on unindexed_messages to chatelaine_system;
 
--- By triggers, so that what the release before this one says is found, too.
+-- By triggers, so that what the release before this one says is found, too. The tenant is read from a row: that is how
+-- Citus knows that all is in one shard.
 create function note_message() returns trigger language plpgsql as $$
 begin
   insert into unindexed_messages (tenant_id, user_id, id, seq)
-  select new.tenant_id, c.user_id, new.conversation_id, new.seq
+  select c.tenant_id, c.user_id, c.id, new.seq
   from conversations c where c.tenant_id = new.tenant_id and c.id = new.conversation_id
   on conflict do nothing;
   return null;
@@ -76,9 +77,9 @@ begin
 end
 $$;
 
--- What the words of a stretch must have so that one of its messages may answer the query: no phrases, and nothing of
--- what must not be there.
-create function stretch_query(tenant uuid, name text, query tsquery) returns text
+-- What a message must have so that it may answer the query: its words, in any order, and nothing of what must not be
+-- there. `<0>`: the words of a stretch have their messages for positions.
+create function stretch_query(tenant uuid, name text, query tsquery) returns tsquery
 language plpgsql immutable strict parallel safe as $$
 declare
   needed text := querytree(query);
@@ -89,9 +90,21 @@ begin
   elsif needed = 'T' then -- no word must be there
     return quote_literal(prefix);
   end if;
-  needed := regexp_replace(needed, ' <(-|\d+)> ', ' & ', 'g');
+  needed := regexp_replace(needed, ' (&|<(-|\d+)>) ', ' <0> ', 'g');
   return regexp_replace(needed, '''((?:[^'']|'''')+)''', '''' || prefix || '\1''', 'g');
 end
+$$;
+
+-- The messages of a stretch that answer such a query, by their positions.
+create function positions_with(words tsvector, query tsquery) returns setof int
+language sql immutable strict parallel safe as $$
+  select position
+  from unnest(words) word, unnest(word.positions) position
+  -- Most words of a stretch are not in the query.
+  where word.lexeme ^@ any(array(
+    select replace(replace(found[1], '''''', ''''), '\\', '\')
+    from regexp_matches(query::text, '''((?:[^'']|'''')+)''', 'g') found))
+  group by position having array_to_tsvector(array_agg(word.lexeme)) @@ replace(query::text, '<0>', '&')::tsquery
 $$;
 
 -- The role of the search sees of one tenant the stretches that answer the query in `app.words`, whatever its statement

@@ -16,12 +16,18 @@ create index approval_votes_by_approver on approval_votes (tenant_id, approver);
 -- stays counted. By a trigger, so that the calls of the release before this one count, too.
 alter table usage add column tool_calls bigint not null default 0;
 alter table usage_additions add column tool_calls bigint not null default 0;
+-- Each sum is a statement of its own, with the tenant as a value: Citus makes that in the tenant's shard.
 create function count_calls() returns trigger language plpgsql as $$
+declare
+  calls record;
 begin
-  insert into usage_additions (tenant_id, id, day, user_id, agent, tool_calls)
-  select tenant_id, gen_random_uuid(), (at at time zone 'utc')::date, actor, agent, count(*)
-  from lines where action = 'tool.call' and agent is not null
-  group by tenant_id, (at at time zone 'utc')::date, actor, agent;
+  for calls in
+    select tenant_id, (at at time zone 'utc')::date as day, actor, agent, count(*) as number
+    from lines where action = 'tool.call' and agent is not null group by 1, 2, 3, 4
+  loop
+    insert into usage_additions (tenant_id, id, day, user_id, agent, tool_calls)
+    values (calls.tenant_id, gen_random_uuid(), calls.day, calls.actor, calls.agent, calls.number);
+  end loop;
   return null;
 end
 $$;

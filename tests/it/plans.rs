@@ -43,8 +43,9 @@ async fn the_search_reads_the_index_of_words() {
             "insert into conversations (tenant_id, id, agent, user_id)
              select '{tenant}', gen_random_uuid(), 'bank', 'user' || n % 10 from generate_series(1, 2000) n;
              insert into conversation_words (tenant_id, id, first_seq, last_seq, words)
-             select tenant_id, id, 1, 1, array_to_tsvector(array(
-               select words_of(tenant_id, user_id) || word from unnest('{{kiwi,plum,pear}}'::text[]) word))
+             select tenant_id, id, 1, 1, (
+               select string_agg(words_of(tenant_id, user_id) || word || ':1', ' ')::tsvector
+               from unnest('{{kiwi,plum,pear}}'::text[]) word)
              from conversations"
         );
         execute(&mut test.as_tenant(tenant).await, fill).await;
@@ -56,7 +57,7 @@ async fn the_search_reads_the_index_of_words() {
     .await;
     let mut db = test.as_tenant(ours).await;
     let ask = format!(
-        "select set_config('app.words', stretch_query('{ours}', 'user1', typed_query('kiwi pl')), false);
+        "select set_config('app.words', stretch_query('{ours}', 'user1', typed_query('kiwi pl'))::text, false);
          set role chatelaine_search"
     );
     execute(&mut db, ask).await;

@@ -13,7 +13,8 @@ use domain::{
 };
 
 /// Bytes of messages after which another stretch begins. A message counts 4,000 more than it has, so that a stretch has
-/// at most 50: whoever searches reads the messages of a stretch.
+/// at most 50, and 20 for each number since the last one, so that the positions of its words are small enough for a
+/// `tsvector`. So is their sum.
 const STRETCH: i64 = 200_000;
 
 /// The tenants with messages whose words are not indexed yet. Needs the system role.
@@ -68,11 +69,11 @@ pub async fn index(
     query!(
         "with said as (
            select c.id, words_of($1, c.user_id) as prefix, m.seq, m.words,
-                  sum(m.size) over (partition by c.id order by m.seq) / $4::bigint as stretch
+                  (sum(m.size) over (partition by c.id order by m.seq) + m.seq * 20) / $4::bigint as stretch
            from unnest($2::uuid[], $3::bigint[]) as taken (id, upto)
            join conversations c on c.tenant_id = $1 and c.id = taken.id,
            lateral (
-             select seq, message_words(parts) as words, least(octet_length(parts::text), 50000) + 4000 as size
+             select seq, message_words(parts) as words, least(octet_length(parts::text), 200000) + 4000 as size
              from messages
              where tenant_id = $1 and conversation_id = c.id and role in ('user', 'assistant') and seq <= taken.upto
                and seq > coalesce((select max(last_seq) from conversation_words
@@ -80,12 +81,21 @@ pub async fn index(
              union all
              select taken.upto, to_tsvector('pg_catalog.simple', c.title), 0
            ) m
+         ), numbered as (
+           select id, stretch, prefix, words, seq,
+                  min(seq) over stretch as first_seq, max(seq) over stretch as last_seq
+           from said window stretch as (partition by id, stretch)
+         ), spoken as (
+           select id, first_seq, last_seq, prefix || word as word, string_agg((seq - first_seq + 1)::text, ',') as positions
+           -- the empty word stands for all that the user said
+           from numbered, unnest(tsvector_to_array(words) || ''::text) word
+           where octet_length(word) < 2000 -- with the prefix it would be too long
+           group by id, first_seq, last_seq, prefix || word
          ), written as (
            insert into conversation_words (tenant_id, id, first_seq, last_seq, words)
-           select $1, id, min(seq), max(seq), array_to_tsvector(array_agg(distinct prefix || word))
-           -- the empty word stands for all that the user said
-           from said, unnest(tsvector_to_array(words) || ''::text) word
-           group by id, stretch
+           select $1, id, first_seq, last_seq, string_agg(
+             '''' || replace(replace(word, '\', '\\'), '''', '''''') || ''':' || positions, ' ')::tsvector
+           from spoken group by id, first_seq, last_seq
            on conflict (tenant_id, id, last_seq) do update
            set words = conversation_words.words || excluded.words
            returning 1

@@ -189,12 +189,45 @@ async fn a_long_conversation_is_indexed_in_stretches() {
         ("word117", 117),
         ("word209", 209),
         ("common", 209),
+        // Not the number of the last row, but of the message that has the word and not the other.
+        ("common+-word209", 208),
+        ("word11+or+word12", 129),
+        ("%22word117+common%22", 117),
     ] {
         let page = ann
             .get(&format!("/v1/conversations?search={words}"))
             .await
             .expect(200);
         assert_eq!(page["items"][0]["found"]["seq"], seq, "{words}");
+    }
+    for words in ["word117+word118", "%22common+word117%22"] {
+        assert_eq!(found(&ann, words).await, Vec::<Value>::new(), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn words_that_are_long_or_have_signs_do_not_keep_others_from_the_index() {
+    let world = echoing().await;
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let (long, longer) = ("x".repeat(2045), "y".repeat(3000));
+    let said =
+        format!(r"kiwi {long} {longer} it's C:\temp\new.txt a\b 'quoted' <0> | & ! (:*) 0190 plum");
+    ann.say_and_wait(&id, &said).await;
+    for _ in 0..2 {
+        for words in [
+            "kiwi+plum",
+            "it's",
+            r"C:\temp\new.txt",
+            "temp+new.txt",
+            "'quoted'",
+            "%22quoted+0%22",
+            "019",
+        ] {
+            assert_eq!(found(&ann, words).await.len(), 1, "{words}");
+        }
+        // The second time by the index.
+        index(&world).await;
     }
 }
 

@@ -21,8 +21,9 @@ pub struct SearchHit {
 /// Finds the user's conversations that have all the words, in the title or in one message of the active branch. The
 /// words may be of any language, and the last one may be the beginning of a word.
 ///
-/// The index says which stretches of which conversations may answer. What was said in the last minutes is not in the
-/// index, and is read itself. Conversations are then read in the order of the list until the page is full.
+/// The index says which stretches of which conversations may answer, and their words, which messages. What was said in
+/// the last minutes is not in the index, and is read itself. Conversations are then read in the order of the list until
+/// the page is full.
 pub async fn search(
     db: &Db,
     tenant: TenantId,
@@ -30,7 +31,7 @@ pub async fn search(
     filter: ListFilter<'_>,
     words: &str,
 ) -> Result<Vec<(Conversation, Option<SearchHit>)>> {
-    let stretches = find_stretches(db, tenant, user, words).await?;
+    let (query, stretches) = find_stretches(db, tenant, user, words).await?;
     let mut tx = db.tenant(tenant).await?;
     let rows = sqlx::query!(
         r#"select id as "id!: ConversationId", agent as "agent!: AgentId", title as "title!",
@@ -59,9 +60,17 @@ pub async fn search(
              offset 0 -- in this order, so that no more is read than the page shows
            ) c
            left join lateral (
-             select m.seq, m.parts from messages m
-             where m.tenant_id = $1 and m.conversation_id = c.id and m.seq between c.first_seq and c.upto
-               and m.role in ('user', 'assistant') and message_words(m.parts) @@ (select typed_query($9))
+             select m.seq, m.parts
+             from (
+               select w.first_seq + position - 1 as seq
+               from conversation_words w, positions_with(w.words, $13::text::tsquery) position
+               where w.tenant_id = $1 and w.id = c.id and w.last_seq between c.first_seq and c.upto
+               union all
+               select seq from unindexed_messages where tenant_id = $1 and user_id = $2 and id = c.id
+               order by seq desc
+             ) may
+             join messages m on m.tenant_id = $1 and m.conversation_id = c.id and m.seq = may.seq
+             where m.role in ('user', 'assistant') and message_words(m.parts) @@ (select typed_query($9))
                and (c.last_branch = 0 or exists (
                  with recursive path (branch, upto) as (
                    select c.branch, 9223372036854775807
@@ -70,7 +79,7 @@ pub async fn search(
                    join branches b on b.tenant_id = $1 and b.conversation_id = c.id and b.number = path.branch
                  )
                  select 1 from path where path.branch = m.branch and m.seq < path.upto))
-             order by m.seq desc limit 1
+             order by may.seq desc limit 1
            ) hit on true
            where hit.seq is not null or to_tsvector('pg_catalog.simple', c.title) @@ (select typed_query($9))
            order by pinned desc, id desc limit $8"#,
@@ -86,6 +95,7 @@ pub async fn search(
         &stretches.iter().map(|row| row.id).collect::<Vec<_>>(),
         &stretches.iter().map(|row| row.first_seq).collect::<Vec<_>>(),
         &stretches.iter().map(|row| row.last_seq).collect::<Vec<_>>(),
+        query,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -106,22 +116,24 @@ struct Stretch {
     last_seq: i64,
 }
 
-/// Finds the stretches that have the words, as the role whose policy compares words with the index.
+/// Finds the stretches that have the words, as the role whose policy compares words with the index. Returns the query
+/// that they answer, too.
 async fn find_stretches(
     db: &Db,
     tenant: TenantId,
     user: &UserId,
     words: &str,
-) -> Result<Vec<Stretch>> {
+) -> Result<(String, Vec<Stretch>)> {
     let mut tx = db.search(tenant).await?;
-    let query = sqlx::query_scalar!(
-        r#"select quote_literal(coalesce(stretch_query($1, $2, typed_query($3)), '')) as "query!""#,
+    let query = sqlx::query!(
+        r#"select query as "query!", quote_literal(query) as "literal!"
+           from (select coalesce(stretch_query($1, $2, typed_query($3))::text, '') as query) q"#,
         tenant.0,
         user.as_str(),
         words,
     );
     let query = query.fetch_one(tx.conn()).await?;
-    tx.execute(&format!("set local app.words = {query}"))
+    tx.execute(&format!("set local app.words = {}", query.literal))
         .await?;
     let stretches = sqlx::query_as!(
         Stretch,
@@ -131,5 +143,5 @@ async fn find_stretches(
     );
     let stretches = stretches.fetch_all(tx.conn()).await?;
     tx.commit().await?;
-    Ok(stretches)
+    Ok((query.query, stretches))
 }
