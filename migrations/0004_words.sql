@@ -97,7 +97,7 @@ $$;
 
 -- The messages of a stretch that answer such a query, by their positions.
 create function positions_with(words tsvector, query tsquery) returns setof int
-language sql immutable strict parallel safe as $$
+language sql immutable strict parallel safe rows 5 as $$
   select position
   from unnest(words) word, unnest(word.positions) position
   -- Most words of a stretch are not in the query.

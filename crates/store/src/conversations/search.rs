@@ -68,8 +68,12 @@ pub async fn search(
                union all
                select seq from unindexed_messages where tenant_id = $1 and user_id = $2 and id = c.id
                order by seq desc
-             ) may
-             join messages m on m.tenant_id = $1 and m.conversation_id = c.id and m.seq = may.seq
+             ) may,
+             lateral (
+               select * from messages
+               where tenant_id = $1 and conversation_id = c.id and seq = may.seq
+               offset 0 -- one after the other, because to read the words of a message is what costs
+             ) m
              where m.role in ('user', 'assistant') and message_words(m.parts) @@ (select typed_query($9))
                and (c.last_branch = 0 or exists (
                  with recursive path (branch, upto) as (
