@@ -1,6 +1,31 @@
 -- Lines of the trail that did not end well are few, and looked for among many that did.
 create index audit_by_outcome on audit (tenant_id, outcome, id) where outcome not in ('succeeded', 'outcome_unknown');
 create index audit_outcomes_by_outcome on audit_outcomes (tenant_id, outcome, id) where outcome <> 'succeeded';
+-- Calls of which nobody knows yet how they ended: those that are out, and those that may have been carried out. By
+-- triggers, so that the calls of the release before this one are among them, too.
+create table audit_open_lines (
+  tenant_id uuid not null,
+  -- of the line
+  id uuid not null,
+  primary key (tenant_id, id),
+  foreign key (tenant_id, id) references audit (tenant_id, id) on delete cascade
+);
+select lock_by_tenant('audit_open_lines');
+create function open_line() returns trigger language plpgsql as $$
+begin
+  insert into audit_open_lines (tenant_id, id) values (new.tenant_id, new.id);
+  return null;
+end
+$$;
+create trigger open_line after insert on audit
+  for each row when (new.outcome = 'outcome_unknown') execute function open_line();
+create function close_line() returns trigger language plpgsql as $$
+begin
+  delete from audit_open_lines where tenant_id = new.tenant_id and id = new.id;
+  return null;
+end
+$$;
+create trigger close_line after insert on audit_outcomes for each row execute function close_line();
 -- By a tool, whatever its server.
 create index audit_by_tool_name on audit (tenant_id, tool, id) where tool is not null;
 
@@ -33,8 +58,8 @@ end
 $$;
 create trigger count_calls after insert on audit referencing new table as lines
   for each statement execute function count_calls();
--- What is there already. No line is added between the trigger and this count: the trigger's lock lasts as long. And the
--- conversations from before there was a search by words wait to be read.
+-- What is there already. No line is added between the triggers and this: their locks last as long. And the conversations
+-- from before there was a search by words wait to be read.
 do $$
 declare
   worker text := current_user;
@@ -50,6 +75,10 @@ begin
     select tenant_id, gen_random_uuid(), (at at time zone 'utc')::date, actor, agent, count(*)
     from audit where tenant_id = tenant and action = 'tool.call' and agent is not null
     group by tenant_id, (at at time zone 'utc')::date, actor, agent;
+    insert into audit_open_lines (tenant_id, id)
+    select tenant_id, id from audit a
+    where tenant_id = tenant and outcome = 'outcome_unknown'
+      and not exists (select 1 from audit_outcomes o where o.tenant_id = tenant and o.id = a.id);
     insert into unindexed_messages (tenant_id, user_id, id, seq, created_at)
     select tenant_id, user_id, id, last_seq, created_at from conversations
     where tenant_id = tenant and (last_seq > 0 or title <> '')

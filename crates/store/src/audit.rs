@@ -239,7 +239,7 @@ pub async fn list(
              cross join lateral (select coalesce(o.outcome, a.outcome) as outcome) ended"
         ),
         // Rare outcomes have indexes, one for the lines that say themselves how they ended and one for those that
-        // were written before.
+        // were written before. Lines without an outcome have a table.
         Some(_) => list!(
             "from (
                select o.id, o.outcome from audit_outcomes o
@@ -247,7 +247,11 @@ pub async fn list(
                union all
                select l.id, l.outcome from audit l
                where l.tenant_id = $1 and l.outcome = $12 and l.id >= $2 and l.id < $3
+                 and l.outcome not in ('succeeded', 'outcome_unknown')
                  and not exists (select 1 from audit_outcomes o where o.tenant_id = $1 and o.id = l.id)
+               union all
+               select l.id, 'outcome_unknown' from audit_open_lines l
+               where l.tenant_id = $1 and $12 = 'outcome_unknown' and l.id >= $2 and l.id < $3
              ) ended
              join audit a on a.tenant_id = $1 and a.id = ended.id"
         ),

@@ -8,6 +8,7 @@ use clap::Parser;
 use domain::{
     account::KeyKind,
     clock::Clock,
+    ids::AuditId,
     principal::{Scope, Scopes},
 };
 use serde_json::{Value, json};
@@ -349,4 +350,52 @@ async fn whoever_reads_only_the_first_lines_is_told_of_no_error() {
     let done = command.spawn().unwrap().wait_with_output().await.unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success() && said.is_empty(), "{said}");
+}
+
+#[tokio::test]
+async fn a_call_has_an_unknown_outcome_until_its_outcome_is_recorded() {
+    let world = World::shared().await;
+    let admin = world.admin().await;
+    let ids: Vec<AuditId> = std::iter::repeat_with(AuditId::new).take(3).collect();
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    for id in &ids {
+        sqlx::query(
+            "insert into audit (tenant_id, id, at, actor, action, outcome)
+             values ($1, $2, now(), 'open', 'tool.call', 'outcome_unknown')",
+        )
+        .bind(world.tenant.id.0)
+        .bind(id.0)
+        .execute(&mut tenant)
+        .await
+        .unwrap();
+    }
+    let of = async |outcome: &str| {
+        let lines = items(&admin, &format!("actor=open&outcome={outcome}")).await;
+        field(&lines, "id")
+    };
+    let newest_first = |ids: &[AuditId]| {
+        let ids = ids.iter().rev().map(|id| id.0.to_string());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(of("outcome_unknown").await, newest_first(&ids));
+    let (ended, tenant) = (
+        [(ids[0], "failed"), (ids[2], "outcome_unknown")],
+        world.tenant.id,
+    );
+    let recorded = world.in_process(move |_, db| async move {
+        let mut tx = db.tenant(tenant).await.unwrap();
+        store::audit::record_outcomes(&mut tx, &ended)
+            .await
+            .unwrap();
+        // What is known already does not change.
+        let again = [(ended[0].0, "succeeded")];
+        store::audit::record_outcomes(&mut tx, &again)
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    });
+    recorded.await;
+    assert_eq!(of("outcome_unknown").await, newest_first(&ids[1..]));
+    assert_eq!(of("failed").await, newest_first(&ids[..1]));
+    assert_eq!(of("succeeded").await, Vec::<String>::new());
 }
