@@ -25,8 +25,9 @@ service = load.Service(PROGRAM, folder, url, [])
 
 def psql(sql, node=NODES[0], database=DATABASE):
     command = ["psql", "-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-h", node.hostname, "-p", str(node.port), "-U", node.username,
-               "-d", database, "-c", sql]
-    done = subprocess.run(command, capture_output=True, text=True)
+               "-d", database]
+    # Each statement is a transaction of its own.
+    done = subprocess.run(command, input=sql, capture_output=True, text=True)
     assert done.returncode == 0, f"{sql}: {done.stderr}"
     return done.stdout.strip()
 
@@ -66,18 +67,26 @@ def measure(what):
     replica.stop()
 
 
-def move():
-    """Moves all shards that are placed with the tenant's conversations to the next worker. Its users wait meanwhile: the
-    mode that copies by logical replication did not end: Postgres replicates into no table with row-level security."""
+def move(mode):
+    """Moves all shards that are placed with the tenant's conversations to the next worker. With `block_writes` its users wait
+    meanwhile. With `force_logical` they do not, but Postgres replicates into no table whose row-level security is forced upon
+    the owner, too."""
     tenant = psql("select id from tenants where name = 'acme'")
     shard = psql(f"select get_shard_id_for_distribution_column('conversations', '{tenant}')")
     here = psql(f"select nodename || ' ' || nodeport from citus_shards where shardid = {shard}")
     places = psql("select nodename || ' ' || nodeport from pg_dist_node where shouldhaveshards order by nodeport").splitlines()
     there = places[(places.index(here) + 1) % len(places)]
     pairs = ", ".join(f"'{host}', {port}" for host, port in (place.split() for place in (here, there)))
+    force = lambda word: psql(f"select format('alter table %s {word} row level security', logicalrelid) from pg_dist_partition "
+                              "where partmethod = 'h' \\gexec")
     began = time.time()
-    psql(f"select citus_move_shard_placement({shard}, {pairs}, shard_transfer_mode => 'block_writes')")
-    print(f"moved the tenant from {here} to {there} in {time.time() - began:.1f} s", flush=True)
+    if mode == "force_logical":
+        force("no force")
+    psql(f"select citus_move_shard_placement({shard}, {pairs}, shard_transfer_mode => '{mode}')")
+    force("force")
+    print(f"moved the tenant from {here} to {there} with {mode} in {time.time() - began:.1f} s", flush=True)
+    forgotten = "select count(*) from pg_class where relrowsecurity and not relforcerowsecurity and relkind = 'r'"
+    assert all(psql(forgotten, node) == "0" for node in NODES), "a table shows its owner all rows"
 
 
 def main():
@@ -112,9 +121,11 @@ def main():
     replicas = [load.Replica(service, name) for name in ("one", "two")]
     people = service.begin("acme", CHATS)
     time.sleep(PHASE)
-    for _ in range(2 if len(workers) > 1 else 0):
-        move()
+    for mode in ("block_writes", "force_logical") if len(workers) > 1 else ():
+        people.slowest = 0.0
+        move(mode)
         time.sleep(PHASE)
+        print(f"the slowest answer since: {people.slowest:.1f} s; answers by status: {people.statuses}", flush=True)
     people.stop()
     print(people.judge(psql), flush=True)
     faults += people.faults
