@@ -5,6 +5,7 @@ mod locks; // what the statements of a migration lock
 mod releases; // which release runs on which schema
 mod running; // migrations while others use the database
 mod schema; // one file in place of 54
+mod sharded; // the migrations of a later release, also where tables are sharded
 
 use sqlx::{AssertSqlSafe, PgConnection};
 

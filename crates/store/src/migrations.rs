@@ -5,6 +5,7 @@
 //! - A migration waits two seconds for a lock at most, then lets those go on whom it kept waiting, and tries again.
 //! - A file that begins with `-- no-transaction` has one statement that builds or drops an index concurrently. An invalid
 //!   index that a broken attempt has left is dropped and built again.
+//! - Where tables are sharded, a file is executed by [`super::shards::migrate`].
 //! - The table `releases` says which release may run on which schema.
 
 mod old_chain;

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use anyhow::Context as _;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection};
 
-use super::pool;
+use super::{migrations::statements, pool};
 use domain::{error::database::is_away, secret::Secret};
 
 /// The role of a transaction that changes a tenant and writes its trail. It has the rights of two roles, because a
@@ -111,12 +111,63 @@ pub async fn distribute(url: &Secret, shards: u32) -> anyhow::Result<Plan> {
     // not do that at a node.
     make_roles(&mut connection).await?;
     let mut tx = connection.begin().await?;
+    execute(
+        &mut tx,
+        &format!(
+            "{CHANGING}; set local statement_timeout = 0; set local lock_timeout = '10s';
+             set local citus.shard_count = {shards}"
+        ),
+    )
+    .await?;
     let plan = read_plan(&mut tx).await?;
-    apply(&mut tx, &plan, shards).await?;
+    place(&mut tx, &plan.tables).await?;
+    // Each of our connections then has one to each node for each role, also for what is asked of all shards.
+    let database: String = sqlx::query_scalar("select quote_ident(current_database())")
+        .fetch_one(&mut *tx)
+        .await?;
+    let sql = format!("alter database {database} set citus.max_adaptive_executor_pool_size = 1");
+    execute(&mut tx, &sql).await?;
     tx.commit().await?;
     let plan = read_plan(&mut connection).await?;
     connection.close().await?;
     Ok(plan)
+}
+
+/// Executes a migration in a transaction that has not done anything yet, where tables are sharded, and places the tables
+/// that it makes. No statement waits longer for a lock than `lock_timeout`, at any node. Other replicas may serve meanwhile.
+pub async fn migrate(
+    tx: &mut PgConnection,
+    sql: &str,
+    lock_timeout: &'static str,
+) -> anyhow::Result<()> {
+    execute(tx, CHANGING).await?;
+    execute(tx, "set local statement_timeout = 0").await?;
+    // A text of its own each: Citus repeats at the nodes the whole text in which it finds a statement for them.
+    execute(tx, "set local citus.propagate_set_commands = 'local'").await?;
+    execute(tx, &format!("set local lock_timeout = '{lock_timeout}'")).await?;
+    for statement in statements::read(sql) {
+        // Citus refuses the foreign keys of a table that is not placed yet, unless it does not see the table.
+        let is_seen = !statement.text.starts_with("create table ");
+        let see = format!("set local citus.enable_ddl_propagation = {is_seen}");
+        execute(tx, &see).await?;
+        // One statement after the other, for the same reason.
+        execute(tx, &grant_whole_tables(&statement.text)).await?;
+    }
+    execute(tx, "set local citus.enable_ddl_propagation = on").await?;
+    let tables = read_tables(tx).await?;
+    place(tx, &tables).await
+}
+
+/// Replaces a grant of columns by one of whole tables: Citus gives the shards no grants of columns.
+fn grant_whole_tables(statement: &str) -> String {
+    let grant = statement.strip_prefix("grant ");
+    match grant.and_then(|grant| grant.split_once(" on ")) {
+        Some((rights, rest)) => {
+            let without_columns: String = rights.split(['(', ')']).step_by(2).collect();
+            format!("grant {without_columns} on {rest}")
+        }
+        None => statement.to_owned(),
+    }
 }
 
 async fn open(url: &Secret) -> anyhow::Result<PgConnection> {
@@ -228,17 +279,16 @@ async fn read_obstacles(
     Ok(obstacles)
 }
 
-async fn apply(tx: &mut PgConnection, plan: &Plan, shards: u32) -> anyhow::Result<()> {
-    execute(
-        tx,
-        &format!(
-            "set local statement_timeout = 0; set local lock_timeout = '10s'; set local client_min_messages = warning;
-             set local citus.multi_shard_modify_mode = 'sequential'; set local citus.shard_count = {shards};
-             set local citus.enable_unsafe_triggers = on"
-        ),
-    )
-    .await?;
-    let moved: Vec<&Table> = plan.pending().collect();
+/// Settings of a transaction that changes tables where Citus has a part of them.
+const CHANGING: &str = "set local client_min_messages = warning; set local citus.multi_shard_modify_mode = 'sequential';
+    set local citus.enable_unsafe_triggers = on";
+
+/// Moves the tables to where they belong, and puts the functions onto each node.
+async fn place(tx: &mut PgConnection, tables: &[Table]) -> anyhow::Result<()> {
+    let moved: Vec<&Table> = tables
+        .iter()
+        .filter(|table| table.is != table.belongs)
+        .collect();
     let names: Vec<String> = moved.iter().map(|table| table.name.clone()).collect();
     // A policy that is forced upon the owner, too, would hide all rows from the copy.
     for name in &names {
@@ -256,8 +306,7 @@ async fn apply(tx: &mut PgConnection, plan: &Plan, shards: u32) -> anyhow::Resul
     for name in of(&moved, Placement::Reference) {
         execute(tx, &format!("select create_reference_table('{name}')")).await?;
     }
-    let mut beside = plan
-        .tables
+    let mut beside = tables
         .iter()
         .find(|table| table.is == Placement::Distributed)
         .map_or("none", |table| table.name.as_str());
@@ -286,12 +335,6 @@ async fn apply(tx: &mut PgConnection, plan: &Plan, shards: u32) -> anyhow::Resul
         execute(tx, &format!("alter table {name} force row level security")).await?;
     }
     distribute_functions(tx).await?;
-    // Each of our connections then has one to each node for each role, also for what is asked of all shards.
-    let database: String = sqlx::query_scalar("select quote_ident(current_database())")
-        .fetch_one(&mut *tx)
-        .await?;
-    let sql = format!("alter database {database} set citus.max_adaptive_executor_pool_size = 1");
-    execute(tx, &sql).await?;
     for again in triggers.iter().chain(&keys) {
         execute(tx, again).await?;
     }

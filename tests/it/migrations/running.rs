@@ -27,20 +27,26 @@ use crate::support::{
 
 /// The migrations of the program and one more.
 fn with_one_more(sql: &str, alone: bool) -> Migrator {
+    let first = if alone { "-- no-transaction\n" } else { "" };
+    with_more(&[&format!("{first}{sql}")])
+}
+
+/// The migrations of the program and more files.
+pub fn with_more(files: &[&str]) -> Migrator {
     let mut all: Vec<Migration> = embedded().iter().cloned().collect();
-    let sql = AssertSqlSafe(sql.to_owned()).into_sql_str();
-    let description = Cow::Borrowed("one more");
-    all.push(Migration::new(
-        9000,
-        description,
-        MigrationType::Simple,
-        sql,
-        alone,
-    ));
+    for (version, file) in (9000..).zip(files) {
+        all.push(Migration::new(
+            version,
+            Cow::Borrowed("one more"),
+            MigrationType::Simple,
+            AssertSqlSafe((*file).to_owned()).into_sql_str(),
+            file.starts_with("-- no-transaction"),
+        ));
+    }
     Migrator::with_migrations(all)
 }
 
-async fn migrate(test: &TestDb, migrator: &Migrator, has_session: bool) -> anyhow::Result<()> {
+pub async fn migrate(test: &TestDb, migrator: &Migrator, has_session: bool) -> anyhow::Result<()> {
     let options: PgConnectOptions = test.url.expose().parse().unwrap();
     let mut connection = PgConnection::connect_with(&options).await.unwrap();
     let place = Place {

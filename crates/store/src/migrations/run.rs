@@ -8,7 +8,7 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::{Place, file_name, is_applied, read_applied, statements};
+use super::{super::shards, Place, file_name, is_applied, read_applied, statements};
 use domain::{backoff::spread, error::database::code};
 
 /// The longest wait for a lock: so long may those wait who come after the migration.
@@ -65,7 +65,8 @@ pub async fn run(
         if is_applied(&read_applied(connection).await?, migration) {
             return Ok(());
         }
-        match code(&error).as_deref() {
+        let failed = error.chain().find_map(|it| it.downcast_ref());
+        match failed.and_then(code).as_deref() {
             // A lock that was not got in time, and a deadlock.
             Some("55P03" | "40P01") => {
                 let held_by = holders.lock().ok().and_then(|mut holders| holders.take());
@@ -97,21 +98,25 @@ async fn execute(
     connection: &mut PgConnection,
     place: &Place<'_>,
     migration: &Migration,
-) -> sqlx::Result<()> {
+) -> anyhow::Result<()> {
     if migration.no_tx {
-        return build_index(connection, place, migration).await;
+        return Ok(build_index(connection, place, migration).await?);
     }
     let mut tx = connection.begin().await?;
-    let limits =
-        format!("set local lock_timeout = '{LOCK_TIMEOUT}'; set local statement_timeout = 0");
-    sqlx::raw_sql(AssertSqlSafe(limits))
-        .execute(&mut *tx)
-        .await?;
-    sqlx::raw_sql(migration.sql.clone())
-        .execute(&mut *tx)
-        .await?;
+    if shards::is_sharded(&mut tx).await? {
+        shards::migrate(&mut tx, migration.sql.as_str(), LOCK_TIMEOUT).await?;
+    } else {
+        let limits =
+            format!("set local lock_timeout = '{LOCK_TIMEOUT}'; set local statement_timeout = 0");
+        sqlx::raw_sql(AssertSqlSafe(limits))
+            .execute(&mut *tx)
+            .await?;
+        sqlx::raw_sql(migration.sql.clone())
+            .execute(&mut *tx)
+            .await?;
+    }
     record(&mut tx, migration).await?;
-    tx.commit().await
+    Ok(tx.commit().await?)
 }
 
 /// Executes a statement outside of a transaction. If it builds an index, an invalid one of an attempt that broke off is
