@@ -20,10 +20,10 @@ pub async fn insert(
     data: &[u8],
 ) -> Result<bool> {
     let inserted = sqlx::query_scalar!(
-        "insert into attachments (tenant_id, id, conversation_id, name, media_type, size, data, named)
+        "insert into attachments as added (tenant_id, id, conversation_id, name, media_type, size, data, named)
          select tenant_id, $2, id, $4, $5, $6, $7, false from conversations
          where tenant_id = $1 and id = $3 and (select count(*) from attachments where tenant_id = $1 and conversation_id = $3) < $8
-         returning id",
+         returning added.id",
         tx.tenant()?.0,
         attachment.id.0,
         conversation.0,

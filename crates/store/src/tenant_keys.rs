@@ -73,11 +73,12 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, key: &WrappedKey) -> Result<b
     )
     .execute(tx.conn())
     .await?;
-    let added = sqlx::query!(
+    // What Citus says of rows that were inserted counts those, too, that conflict.
+    let added = sqlx::query_scalar!(
         "
-        insert into tenant_keys (tenant_id, id, version, kek_id, wrapped, state)
+        insert into tenant_keys as added (tenant_id, id, version, kek_id, wrapped, state)
         select $1, $2, $3, id, $5, 'sealing' from keks where id = $4 and state = 'sealing'
-        on conflict do nothing
+        on conflict do nothing returning added.version
         ",
         tenant.0,
         Uuid::now_v7(),
@@ -85,9 +86,9 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, key: &WrappedKey) -> Result<b
         key.kek.as_str(),
         key.wrapped,
     )
-    .execute(tx.conn())
+    .fetch_optional(tx.conn())
     .await?;
-    Ok(added.rows_affected() == 1)
+    Ok(added.is_some())
 }
 
 /// Replaces the wrapping of a version. `false` if it is not wrapped with `from` any more, or the new key is not the

@@ -92,7 +92,7 @@ async fn distrust_addresses(tx: &mut Tx, source: SourceName<'_>) -> Result<()> {
          from user_sources s
          where u.tenant_id = $1 and s.tenant_id = $1 and s.kind = $2 and s.name = $3 and s.trust_email
            and starts_with(u.user_id, s.prefix) and u.claims::jsonb ? 'email_verified'
-           and case s.kind when 'issuer' then u.claims::jsonb->>'iss' = s.name else not u.claims::jsonb ? 'iss' end",
+           and case when s.kind = 'issuer' then u.claims::jsonb->>'iss' = s.name else not u.claims::jsonb ? 'iss' end",
         tx.tenant()?.0,
         source.kind(),
         source.name(),
