@@ -213,10 +213,11 @@ fn ended_otherwise(view: &Value, wanted: &str) -> bool {
 
 /// Changes a request's row behind the program's back.
 async fn change_row(world: &World, request: &Value, set: &str) {
-    let sql = format!("update approvals set {set} where id = $1::uuid");
+    let tenant = world.tenant.id;
+    let sql = format!("update approvals set {set} where tenant_id = '{tenant}' and id = $1::uuid");
     let changed = sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(request["id"].as_str().unwrap())
-        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .execute(&mut world.db.as_tenant(tenant).await)
         .await
         .unwrap();
     assert_eq!(changed.rows_affected(), 1);

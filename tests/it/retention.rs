@@ -385,12 +385,7 @@ async fn the_role_that_deletes_old_lines_can_delete_no_other() {
         lines(&world, tenant, 100, 1).await;
         lines(&world, tenant, 80, 1).await;
     }
-    let mut role = world.db.as_owner().await;
-    let enter = format!("set role chatelaine_retention; set app.tenant_id = '{acme}'");
-    sqlx::raw_sql(AssertSqlSafe(enter))
-        .execute(&mut role)
-        .await
-        .unwrap();
+    let mut role = world.db.as_role("chatelaine_retention", Some(acme)).await;
     let mut delete = async || {
         let deleted = sqlx::query("delete from audit").execute(&mut role).await;
         deleted.unwrap().rows_affected()
@@ -528,15 +523,20 @@ async fn sums_of_limits_that_are_over_are_deleted() {
         ("counts, of the release before", "365 days", "null"),
         ("over, of the release before", "367 days", "null"),
     ] {
-        let sql = format!(
-            "with sum as (
-               insert into limit_sums (tenant_id, id, looked_at, over_at)
-               values ($1, sha256(convert_to($2, 'utf8')), now() - interval '{looked_at}', {over_at}) returning *)
-             insert into limit_uses (tenant_id, id, sum_id, at, amount)
-             select tenant_id, gen_random_uuid(), id, looked_at, 1 from sum"
-        );
-        let added = sqlx::query(AssertSqlSafe(sql)).bind(world.tenant.id.0);
-        added.bind(sum).execute(&mut acme).await.unwrap();
+        let at = format!("now() - interval '{looked_at}'");
+        for sql in [
+            format!(
+                "insert into limit_sums (tenant_id, id, looked_at, over_at)
+                 values ($1, sha256(convert_to($2, 'utf8')), {at}, {over_at})"
+            ),
+            format!(
+                "insert into limit_uses (tenant_id, id, sum_id, at, amount)
+                 values ($1, gen_random_uuid(), sha256(convert_to($2, 'utf8')), {at}, 1)"
+            ),
+        ] {
+            let added = sqlx::query(AssertSqlSafe(sql)).bind(world.tenant.id.0);
+            added.bind(sum).execute(&mut acme).await.unwrap();
+        }
     }
     purge(&world, &[]).await;
     assert_eq!(count(&world.db, world.tenant.id, "limit_sums").await, 2);

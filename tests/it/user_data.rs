@@ -218,7 +218,7 @@ async fn a_long_history_is_copied_page_by_page() {
         "insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
          select tenant_id, gen_random_uuid(), id, 100 + n, 1, 'user',
                 json_build_array(json_build_object('type', 'text', 'text', 'word ' || n)), true
-         from conversations, generate_series(1, 450) n where id = '{chat}'"
+         from conversations, generate_series(1, 450) n where id = '{chat}' on conflict do nothing"
     );
     sqlx::raw_sql(AssertSqlSafe(many))
         .execute(&mut world.db.as_tenant(world.tenant.id).await)

@@ -175,7 +175,8 @@ async fn a_long_conversation_is_indexed_in_stretches() {
     let said = "insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
                 select $1, gen_random_uuid(), $2::uuid, seq, 1, 'user',
                        json_build_array(json_build_object('type', 'text', 'text', 'word' || seq || ' common')), true
-                from generate_series(10, 209) seq";
+                from generate_series(10, 209) seq
+                on conflict do nothing";
     sqlx::query(said)
         .bind(world.tenant.id.0)
         .bind(&id)

@@ -286,7 +286,8 @@ async fn what_one_replica_asks_is_confirmed_at_another_and_outlives_the_one_that
     let (_, request) = asked(&ann, "11.00").await;
     let mut tenant = world.db.as_tenant(world.tenant.id).await;
     let vote = "insert into approval_votes (tenant_id, id, approval_id, approver, choice)
-                select tenant_id, gen_random_uuid(), id, 'ann', 'approve' from approvals where state = 'pending'";
+                select tenant_id, gen_random_uuid(), id, 'ann', 'approve' from approvals where state = 'pending'
+                on conflict do nothing";
     sqlx::query(vote).execute(&mut tenant).await.unwrap();
     let confirmed =
         "state = 'approved', decided_by = 'ann', lapses_at = clock_timestamp() + interval '1 hour'";
@@ -308,7 +309,7 @@ async fn what_one_replica_asks_is_confirmed_at_another_and_outlives_the_one_that
 async fn confirm_by_key(world: &World, request: &Value, key: &str) {
     let vote = "insert into approval_votes (tenant_id, id, approval_id, approver, choice, key_id)
                 select tenant_id, gen_random_uuid(), id, 'ann', 'approve', $1::uuid from approvals
-                where state = 'pending'";
+                where state = 'pending' on conflict do nothing";
     let mut tenant = world.db.as_tenant(world.tenant.id).await;
     let insert = sqlx::query(vote).bind(key);
     insert.execute(&mut tenant).await.unwrap();

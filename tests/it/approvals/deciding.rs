@@ -275,10 +275,12 @@ async fn a_decision_that_waited_for_the_row_past_its_expiry_is_too_late() {
     )
     .await;
     let mut holder = world.db.as_tenant(world.tenant.id).await;
-    sqlx::raw_sql("begin; select id from approvals for update")
-        .execute(&mut holder)
-        .await
-        .unwrap();
+    let lock = format!(
+        "begin; select id from approvals where tenant_id = '{}' for update",
+        world.tenant.id
+    );
+    let lock = sqlx::raw_sql(sqlx::AssertSqlSafe(lock));
+    lock.execute(&mut holder).await.unwrap();
     let hold = async {
         sqlx::raw_sql("select pg_sleep(1); commit")
             .execute(&mut holder)

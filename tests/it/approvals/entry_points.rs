@@ -103,7 +103,7 @@ async fn an_answer_that_its_client_lost_has_shown_nothing_however_late_the_same_
     drop(said().await.unwrap());
     let mut tenant = world.db.as_tenant(world.tenant.id).await;
     eventually(async || {
-        let lost = "select count(*) from request_keys k join runs r on r.id = k.run_id
+        let lost = "select count(*) from request_keys k join runs r on r.tenant_id = k.tenant_id and r.id = k.run_id
                     where k.failed_at is not null and r.status = 'succeeded'";
         let lost: i64 = sqlx::query_scalar(lost)
             .fetch_one(&mut tenant)
@@ -113,8 +113,9 @@ async fn an_answer_that_its_client_lost_has_shown_nothing_however_late_the_same_
     })
     .await;
     for earlier in [
-        "update request_keys set failed_at = failed_at - interval '91 seconds', served_until = null",
-        "update runs set finished_at = finished_at - interval '91 seconds', created_at = created_at - interval '91 seconds'",
+        "update request_keys set failed_at = (failed_at at time zone 'utc' - interval '91 seconds') at time zone 'utc', served_until = null",
+        "update runs set finished_at = (finished_at at time zone 'utc' - interval '91 seconds') at time zone 'utc',
+         created_at = (created_at at time zone 'utc' - interval '91 seconds') at time zone 'utc'",
     ] {
         sqlx::query(earlier).execute(&mut tenant).await.unwrap();
     }
@@ -197,7 +198,8 @@ async fn an_answer_counts_as_shown_when_it_is_recorded_that_its_client_has_read_
     // As in the moment before the record.
     let set = |until: &str| {
         sqlx::query(sqlx::AssertSqlSafe(format!(
-            "update request_keys k set served_until = {until} from shown_requests s where s.run_id = k.run_id"
+            "update request_keys k set served_until = {until} from shown_requests s
+             where s.tenant_id = k.tenant_id and s.run_id = k.run_id"
         )))
     };
     let before = set("now() + interval '1 minute'");
@@ -582,7 +584,7 @@ async fn whoever_was_away_for_long_hears_page_after_page_of_what_changed() {
          select tenant_id, gen_random_uuid(), code, state, agent, server, tool, about, fingerprint, args_sha256, sealed,
                 credential, requester, principal, call_id, follow_up, approvers, min_approvals, self_approval, created_at,
                 changed_at - n * interval '1 second', expires_at
-         from approvals, generate_series(1, 250) n",
+         from approvals, generate_series(1, 250) n on conflict do nothing",
     )
     .execute(&mut db)
     .await

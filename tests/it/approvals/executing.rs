@@ -242,7 +242,7 @@ async fn a_late_answer_of_an_executor_that_lost_its_lease_is_only_evidence() {
 async fn vote_of_bob(connection: &mut sqlx::PgConnection) {
     sqlx::query(
         "insert into approval_votes (tenant_id, id, approval_id, approver, choice)
-         select tenant_id, gen_random_uuid(), id, 'bob', 'approve' from approvals",
+         select tenant_id, gen_random_uuid(), id, 'bob', 'approve' from approvals on conflict do nothing",
     )
     .execute(connection)
     .await
@@ -450,9 +450,10 @@ async fn a_call_that_became_a_request_before_a_kill_says_what_the_request_knows(
     let staff = Staff::of(&world).await;
     let (conversation, run, mut lock) = stopped_at_the_request(&world, &doomed, &staff.ann).await;
     // The result of the call cannot be kept from here on, and the request can.
-    let mut held = world.db.as_owner().await;
+    let mut held = world.db.as_tenant(world.tenant.id).await;
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
-        "begin; select from runs where id = '{run}' for update"
+        "begin; select 1 from runs where tenant_id = '{}' and id = '{run}' for no key update",
+        world.tenant.id
     )))
     .execute(&mut held)
     .await

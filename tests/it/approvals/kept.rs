@@ -287,15 +287,7 @@ async fn the_command_says_which_kept_calls_would_have_waited() {
 }
 
 async fn waits_for_a_lock(world: &World) {
-    eventually(async || {
-        let waits = "select count(*) from pg_locks where not granted";
-        let waiting: i64 = sqlx::query_scalar(waits)
-            .fetch_one(&mut world.db.as_owner().await)
-            .await
-            .unwrap();
-        waiting > 0
-    })
-    .await;
+    eventually(async || world.db.awaited_locks().await > 0).await;
 }
 
 #[tokio::test]

@@ -136,7 +136,7 @@ async fn what_is_done_by_the_clock_or_under_a_fence_is_not_done_otherwise() {
         assert!(done.is_some(), "{from:?} → {to:?}");
         drop(tx);
         sqlx::query(AssertSqlSafe(format!(
-            "update approvals set {unless} where id = '{id}'"
+            "update approvals set {unless} where tenant_id = '{tenant}' and id = '{id}'"
         )))
         .execute(&mut test.as_tenant(tenant).await)
         .await

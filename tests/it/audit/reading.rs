@@ -293,7 +293,7 @@ async fn more_lines_than_one_question_brings_are_read_on() {
     sqlx::query(
         "insert into audit (tenant_id, id, at, actor, action, outcome)
          select $1, ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now(), 'ann', 'tool.call', 'denied'
-         from generate_series(1, 1203) n",
+         from generate_series(1, 1203) n on conflict do nothing",
     )
     .bind(tenant.0)
     .execute(&mut test.as_tenant(tenant).await)

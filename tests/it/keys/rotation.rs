@@ -1,9 +1,6 @@
 //! Rotation: each step, what it refuses, and that nothing is lost by it, under load and when stopped anywhere.
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use chatelaine::{
     app::platform::keys::{
@@ -416,16 +413,9 @@ async fn retiring_waits_for_a_tenants_key_that_is_being_made() {
     .await
     .unwrap();
     rotation::promote(&operator, &kek("k2")).await.unwrap();
-    let (k1, mut watcher) = (kek("k1"), test.as_owner().await);
+    let k1 = kek("k1");
     let commit_when_waited_for = async {
-        let blocked = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database())";
-        while !sqlx::query_scalar::<_, bool>(blocked)
-            .fetch_one(&mut watcher)
-            .await
-            .unwrap()
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually(async || test.awaited_locks().await > 0).await;
         sqlx::query("commit").execute(&mut making).await.unwrap();
     };
     let waiting = tokio::time::timeout(TIME_LIMIT, commit_when_waited_for);

@@ -71,7 +71,7 @@ async fn a_registration_whose_last_sign_in_never_came_back_is_made_again_for_the
     let (guarded, world, ann, chat) = connected(|_| {}).await;
     guarded.forget_clients();
     link(&ann, &chat).await;
-    run(&world, "update oauth_clients set begun_at = begun_at - interval '11 minutes', came_back_at = came_back_at - interval '12 minutes'").await;
+    run(&world, "update oauth_clients set begun_at = (begun_at at time zone 'utc' - interval '11 minutes') at time zone 'utc', came_back_at = (came_back_at at time zone 'utc' - interval '12 minutes') at time zone 'utc'").await;
     let bob = world.user("bob", &[]).await;
     let at = bob.open("desk").await;
     assert!(connect(&world, &bob, &at).await.starts_with("✅"));

@@ -75,8 +75,8 @@ fn message(answer: &Answer) -> String {
 /// Lets 90 seconds pass since the turns that failed.
 async fn wait_long(world: &World) {
     for earlier in [
-        "update request_keys set failed_at = failed_at - interval '91 seconds'",
-        "update runs set finished_at = finished_at - interval '91 seconds'",
+        "update request_keys set failed_at = (failed_at at time zone 'utc' - interval '91 seconds') at time zone 'utc'",
+        "update runs set finished_at = (finished_at at time zone 'utc' - interval '91 seconds') at time zone 'utc'",
     ] {
         sqlx::query(earlier)
             .execute(&mut world.db.as_tenant(world.tenant.id).await)

@@ -28,13 +28,14 @@ async fn a_tenant_has_a_thousand_servers_and_a_thousand_secrets_at_most() {
         &world,
         "insert into mcp_servers (tenant_id, id, entry, name, definition, version)
          select $1, gen_random_uuid(), 'full-' || n, 'Full', '{\"id\":\"full\",\"url\":\"https://full.example.org\"}', 1
-         from generate_series(1, 999) n",
+         from generate_series(1, 999) n on conflict do nothing",
     )
     .await;
     fill(
         &world,
         "insert into secrets (tenant_id, id, name, sealed, version)
-         select $1, gen_random_uuid(), 'full-' || n, sealed, 1 from secrets, generate_series(1, 999) n",
+         select $1, gen_random_uuid(), 'full-' || n, sealed, 1 from secrets, generate_series(1, 999) n
+         on conflict do nothing",
     )
     .await;
     let one = |id: &str| entry(id, URL, json!({}), json!({}));

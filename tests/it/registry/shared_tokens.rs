@@ -110,8 +110,7 @@ async fn whoever_dies_while_they_ask_is_followed_by_another_and_comes_too_late()
     })
     .await;
     // Its lease ends.
-    let ended =
-        "update access_tokens set lease_until = clock_timestamp() where lease_until is not null";
+    let ended = "update access_tokens set lease_until = now() where lease_until is not null";
     let mut db = world.db.as_tenant(world.tenant.id).await;
     assert_eq!(
         sqlx::query(ended)

@@ -470,6 +470,19 @@ fn what_is_inserted_from_a_query_can_be_inserted_into_a_shard() {
                 "not planned: {query}"
             );
         }
+        let is_bare =
+            flat[0] == "insert" && query.contains(" select ") && query.contains("returning");
+        assert!(
+            !is_bare || flat[3] == "as" || query.contains("on conflict"),
+            "Citus does not find the table that `returning` reads without `as`: {query}"
+        );
+        let has_form = flat
+            .windows(2)
+            .any(|pair| pair[0] == "case" && pair[1] != "when");
+        assert!(
+            !has_form,
+            "Citus writes `case x when y` in another way: {query}"
+        );
         let is_local = [
             "jobs",
             "replicas",

@@ -15,7 +15,9 @@ use std::sync::mpsc;
 
 use chatelaine::cli::private_postgres::PrivatePostgres;
 use domain::{config::Environment, ids::TenantId, replica::Start, secret::Secret};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, migrate::Migrator};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection, migrate::Migrator, postgres::PgConnectOptions,
+};
 use store::Db;
 use tokio::sync::{OnceCell, oneshot, watch};
 use url::Url;
@@ -36,7 +38,9 @@ struct Cluster {
     url: Url,
     /// Where databases are made and dropped: `url`, or the nodes of Citus as their superuser.
     nodes: Vec<Url>,
-    /// `create database … template …` but for the name.
+    /// The database that each test gets a copy of.
+    template: String,
+    /// How a database is copied.
     options: String,
     orders: mpsc::Sender<Order>,
     server: Option<PrivatePostgres>,
@@ -64,9 +68,7 @@ pub struct TestDb {
 impl TestDb {
     pub async fn new() -> Self {
         let cluster = CLUSTER.get_or_init(Cluster::start).await;
-        let name = format!("chatelaine_test_{}", Uuid::now_v7().simple());
-        let create = format!("create database {name} {}", cluster.options);
-        cluster.order(create).await.unwrap().unwrap();
+        let name = cluster.copy(&cluster.template).await;
         let url = Secret::new(cluster.database(&name));
         let db = Db::connect(&url, CONNECTIONS).await.unwrap();
         Self {
@@ -89,10 +91,11 @@ impl TestDb {
     /// A database with the same rows, as a backup of this moment. Nobody may be connected to this one.
     pub async fn copy(&self) -> Self {
         let cluster = CLUSTER.get_or_init(Cluster::start).await;
-        let name = format!("chatelaine_test_{}", Uuid::now_v7().simple());
         let own = self.name.as_deref().expect("its name is known");
-        let create = format!("create database {name} template {own}");
-        cluster.order(create).await.unwrap().unwrap();
+        if cluster.is_citus() {
+            cluster.shut(own).await;
+        }
+        let name = cluster.copy(own).await;
         let url = Secret::new(cluster.database(&name));
         let db = self.db.clone();
         let name = Some(name);
@@ -113,29 +116,72 @@ impl TestDb {
 
     /// A connection with the database owner's eyes: who sees no row, and may change the schema.
     pub async fn as_owner(&self) -> PgConnection {
-        PgConnection::connect(self.url.expose()).await.unwrap()
+        let mut options: PgConnectOptions = self.url.expose().parse().unwrap();
+        if CLUSTER.get().is_some_and(Cluster::is_citus) {
+            // Triggers of tests write nothing into other shards.
+            options = options.options([("citus.enable_unsafe_triggers", "on")]);
+        }
+        PgConnection::connect_with(&options).await.unwrap()
+    }
+
+    /// How many locks somebody waits for in this database, at all of its nodes.
+    pub async fn awaited_locks(&self) -> usize {
+        let cluster = CLUSTER.get_or_init(Cluster::start).await;
+        let own = Url::parse(self.url.expose()).unwrap();
+        let mut awaited = 0;
+        for node in &cluster.nodes {
+            let mut address = node.clone();
+            address.set_path(own.path());
+            let mut connection = PgConnection::connect(address.as_str()).await.unwrap();
+            let count = "select count(*) from pg_stat_activity
+                         where wait_event_type = 'Lock' and datname = current_database()";
+            let count: i64 = sqlx::query_scalar(count)
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            awaited += usize::try_from(count).unwrap();
+        }
+        awaited
     }
 
     /// A connection that sees what a transaction of `tenant` sees.
     pub async fn as_tenant(&self, tenant: TenantId) -> PgConnection {
-        self.with(format!(
-            "set role chatelaine_tenant; set app.tenant_id = '{tenant}'"
-        ))
-        .await
+        self.as_role("chatelaine_tenant", Some(tenant)).await
     }
 
     /// A connection that sees what a transaction of the program itself sees.
     pub async fn as_system(&self) -> PgConnection {
-        self.with("set role chatelaine_system".to_owned()).await
+        self.as_role("chatelaine_system", None).await
     }
 
-    async fn with(&self, sql: String) -> PgConnection {
-        let mut connection = self.as_owner().await;
-        sqlx::raw_sql(AssertSqlSafe(sql))
-            .execute(&mut connection)
-            .await
-            .unwrap();
-        connection
+    /// A connection that sees what a transaction of this role sees, and of this tenant. At its nodes Citus logs in as the
+    /// session did, and repeats nothing of what the session has set. So the session is one of a role with the rights of
+    /// that one, among whose settings the tenant is.
+    pub async fn as_role(&self, role: &str, tenant: Option<TenantId>) -> PgConnection {
+        let cluster = CLUSTER.get_or_init(Cluster::start).await;
+        if !cluster.is_citus() {
+            let tenant = tenant.map_or_else(String::new, |tenant| {
+                format!("; set app.tenant_id = '{tenant}'")
+            });
+            let mut connection = self.as_owner().await;
+            let enter = sqlx::raw_sql(AssertSqlSafe(format!("set role {role}{tenant}")));
+            enter.execute(&mut connection).await.unwrap();
+            return connection;
+        }
+        let mut name = role.to_owned();
+        if let Some(tenant) = tenant {
+            name = format!("{role}_{}", tenant.0.simple());
+            let make = format!(
+                "do $$ begin if not exists (select from pg_roles where rolname = '{name}') then \
+                 create role {name} login in role {role}; \
+                 alter role {name} set app.tenant_id = '{tenant}'; \
+                 alter role {name} set citus.allow_nested_distributed_execution = on; end if; end $$"
+            );
+            cluster.order(make).await.unwrap().unwrap();
+        }
+        let mut url = Url::parse(self.url.expose()).unwrap();
+        url.set_username(&name).unwrap();
+        PgConnection::connect(url.as_str()).await.unwrap()
     }
 }
 
@@ -182,12 +228,38 @@ impl Cluster {
         let mut cluster = Self {
             url,
             nodes,
-            options: format!("template {template}"),
+            template,
+            options: String::new(),
             orders,
             server,
         };
-        Box::pin(cluster.make_template(&template)).await;
+        Box::pin(cluster.make_template()).await;
         cluster
+    }
+
+    /// Whether the tables are sharded.
+    fn is_citus(&self) -> bool {
+        self.nodes[0] != self.url
+    }
+
+    /// Copies a database to which nobody is connected. Returns the name of the copy.
+    async fn copy(&self, database: &str) -> String {
+        let name = format!("chatelaine_test_{}", Uuid::now_v7().simple());
+        let create = format!("create database {name} template {database}{}", self.options);
+        self.order(create).await.unwrap().unwrap();
+        name
+    }
+
+    /// Sees to it that nobody is connected to a database any more: Citus itself would be.
+    async fn shut(&self, database: &str) {
+        for sql in [
+            format!("alter database {database} allow_connections false"),
+            format!(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{database}'"
+            ),
+        ] {
+            self.order(sql).await.unwrap().unwrap();
+        }
     }
 
     /// Has a statement executed. Statements are executed in their order, one at a time.
@@ -207,19 +279,18 @@ impl Cluster {
     }
 
     /// Makes the template unless it is there. Another process may be at it: who renames first wins.
-    async fn make_template(&mut self, template: &str) {
+    async fn make_template(&mut self) {
         let mut connection = PgConnection::connect(self.nodes[0].as_str()).await.unwrap();
         let (exists, has_strategies): (bool, bool) = sqlx::query_as(
             "select exists (select from pg_database where datname = $1), \
              current_setting('server_version_num')::int >= 150000",
         )
-        .bind(template)
+        .bind(&self.template)
         .fetch_one(&mut connection)
         .await
         .unwrap();
         connection.close().await.unwrap();
-        let is_citus = self.nodes[0] != self.url;
-        if is_citus {
+        if self.is_citus() {
             self.options.push_str(&format!(" owner {OWNER}"));
         }
         // Older servers know only this one. The other writes each page to the log, too.
@@ -229,8 +300,9 @@ impl Cluster {
         if exists {
             return;
         }
+        let template = &self.template;
         let new = format!("{template}_{}", Uuid::now_v7().simple());
-        if is_citus {
+        if self.is_citus() {
             let role = format!(
                 "do $$ begin create role {OWNER} login createrole createdb; \
                  exception when duplicate_object then null; end $$"
@@ -244,9 +316,10 @@ impl Cluster {
         }
         let url = Secret::new(self.database(&new));
         Db::connect(&url, 1).await.unwrap().close().await;
-        if is_citus {
+        if self.is_citus() {
             // Boxed, because otherwise each future that makes a database would contain it.
             Box::pin(self.distribute(&new, &url)).await;
+            self.shut(&new).await;
         }
         let rename = self.order(format!("alter database {new} rename to {template}"));
         if rename.await.unwrap().is_err() {
@@ -255,7 +328,7 @@ impl Cluster {
         }
     }
 
-    /// Distributes a database, and sees to it that nobody is connected to it any more: Citus itself would be.
+    /// Distributes a database.
     async fn distribute(&self, name: &str, url: &Secret) {
         let execute = async |node: &Url, sql: String| {
             let mut address = node.clone();
@@ -290,14 +363,6 @@ impl Cluster {
         }
         let plan = store::shards::distribute(url, 4).await.unwrap();
         assert_eq!(plan.obstacles, [""; 0]);
-        for sql in [
-            format!("alter database {name} allow_connections false"),
-            format!(
-                "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '{name}'"
-            ),
-        ] {
-            self.order(sql).await.unwrap().unwrap();
-        }
     }
 
     fn database(&self, name: &str) -> String {

@@ -166,14 +166,17 @@ async fn take_back(mut looking: PgConnection, mut inbox: mpsc::UnboundedReceiver
 /// Whether something of these tenants may still call the model or a server.
 async fn is_at_work(looking: &mut PgConnection, tenants: [TenantId; 2]) -> bool {
     let tenants = tenants.map(|tenant| tenant.0);
-    sqlx::query_scalar(
-        "select exists (select from runs where tenant_id = any($1) and status in ('queued', 'running')) \
-         or exists (select from approvals where tenant_id = any($1) and state in ('approved', 'executing'))",
-    )
-    .bind(&tenants[..])
-    .fetch_one(looking)
-    .await
-    .unwrap()
+    for at_work in [
+        "select count(*) from runs where tenant_id = any($1) and status in ('queued', 'running')",
+        "select count(*) from approvals where tenant_id = any($1) and state in ('approved', 'executing')",
+    ] {
+        let count = sqlx::query_scalar(at_work).bind(&tenants[..]);
+        let count: i64 = count.fetch_one(&mut *looking).await.unwrap();
+        if count > 0 {
+            return true;
+        }
+    }
+    false
 }
 
 impl SharedWorld {

@@ -160,18 +160,14 @@ async fn what_no_hint_told_is_found_by_the_clock() {
     let seq = last_event(&ann, &id).await + 1;
     let (tenant, conversation) = (world.tenant.id.0, id.parse::<ConversationId>().unwrap().0);
     let mut rows = world.db.as_tenant(world.tenant.id).await;
-    sqlx::query(
-        "with counted as (update conversations set last_event = $4 where id = $2)
+    let run = uuid::Uuid::now_v7();
+    let both = format!(
+        "update conversations set last_event = {seq} where id = '{conversation}';
          insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status)
-         values ($1, $3, $2, $4, 'run', $3, 'succeeded')",
-    )
-    .bind(tenant)
-    .bind(conversation)
-    .bind(uuid::Uuid::now_v7())
-    .bind(seq)
-    .execute(&mut rows)
-    .await
-    .unwrap();
+         values ('{tenant}', '{run}', '{conversation}', {seq}, 'run', '{run}', 'succeeded')"
+    );
+    let both = sqlx::raw_sql(sqlx::AssertSqlSafe(both));
+    both.execute(&mut rows).await.unwrap();
     assert_eq!(events.next().await.unwrap().id, Some(seq));
 }
 

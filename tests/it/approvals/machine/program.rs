@@ -270,7 +270,7 @@ impl RealRequests {
             .any(|action| matches!(action, Action::Hold(_, Held::PutOff)))
         {
             // The pause is of some seconds; here only the steps say when it is over.
-            let set = "lease_until = lease_until + interval '1 h'";
+            let set = "lease_until = (lease_until at time zone 'utc' + interval '1 h') at time zone 'utc'";
             self.set(
                 at,
                 set,
@@ -386,10 +386,11 @@ impl RealRequests {
 
     /// Changes a row behind the program's back, as the clock would.
     async fn set(&self, at: usize, set: &str, when: &str) -> Answer {
-        let sql = format!("update approvals set {set} where id = $1 and {when}");
+        let sql = format!("update approvals set {set} where tenant_id = $2 and id = $1 and {when}");
         let mut connection = self.connection.lock().await;
         sqlx::query(AssertSqlSafe(sql))
             .bind(self.kept[at].id.0)
+            .bind(self.tenant.0)
             .execute(&mut *connection)
             .await
             .unwrap();
@@ -437,11 +438,15 @@ impl RealRequests {
                       'overdue', expires_at <= clock_timestamp(), 'window_over', lapses_at <= clock_timestamp(),
                       'lease_over', lease_until < clock_timestamp(), 'late_answer', evidence is not null,
                       'votes', (select coalesce(jsonb_object_agg(approver, choice), '{}') from approval_votes v
-                                where v.approval_id = a.id),
-                      'voters', (select count(*) from approval_votes v where v.approval_id = a.id))
-             from approvals a order by id",
+                                where v.tenant_id = $1 and v.approval_id = a.id),
+                      'voters', (select count(*) from approval_votes v where v.tenant_id = $1 and v.approval_id = a.id))
+             from approvals a where tenant_id = $1 order by id",
         );
-        let rows = rows.fetch_all(&mut *connection).await.unwrap();
+        let rows = rows
+            .bind(self.tenant.0)
+            .fetch_all(&mut *connection)
+            .await
+            .unwrap();
         let trail = sqlx::query_as(
             "select action, actor, outcome from audit where action like 'approval.%' order by id",
         );
