@@ -289,8 +289,7 @@ async fn what_one_replica_asks_is_confirmed_at_another_and_outlives_the_one_that
                 select tenant_id, gen_random_uuid(), id, 'ann', 'approve' from approvals where state = 'pending'
                 on conflict do nothing";
     sqlx::query(vote).execute(&mut tenant).await.unwrap();
-    let confirmed =
-        "state = 'approved', decided_by = 'ann', lapses_at = clock_timestamp() + interval '1 hour'";
+    let confirmed = "state = 'approved', decided_by = 'ann', lapses_at = statement_timestamp() + interval '1 hour'";
     change_row(&world, &request, confirmed).await;
     becomes(&ann, &request, "succeeded").await;
     assert_eq!(world.bank.executions("send_money"), 2);
@@ -313,8 +312,7 @@ async fn confirm_by_key(world: &World, request: &Value, key: &str) {
     let mut tenant = world.db.as_tenant(world.tenant.id).await;
     let insert = sqlx::query(vote).bind(key);
     insert.execute(&mut tenant).await.unwrap();
-    let confirmed =
-        "state = 'approved', decided_by = 'ann', lapses_at = clock_timestamp() + interval '1 hour'";
+    let confirmed = "state = 'approved', decided_by = 'ann', lapses_at = statement_timestamp() + interval '1 hour'";
     change_row(world, request, confirmed).await;
 }
 

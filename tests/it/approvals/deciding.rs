@@ -247,7 +247,7 @@ async fn from_its_expiry_on_nobody_can_approve_it_and_everybody_is_told() {
     let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "10.00").await;
-    change_row(&world, &request, "expires_at = clock_timestamp()").await;
+    change_row(&world, &request, "expires_at = statement_timestamp()").await;
     let refused = approve(&staff.bob, &request).await.expect(409);
     refused["detail"].says("expired at 20");
     let view = becomes(&staff.bob, &request, "expired").await;
@@ -271,7 +271,7 @@ async fn a_decision_that_waited_for_the_row_past_its_expiry_is_too_late() {
     change_row(
         &world,
         &request,
-        "expires_at = clock_timestamp() + interval '700 ms'",
+        "expires_at = statement_timestamp() + interval '700 ms'",
     )
     .await;
     let mut holder = world.db.as_tenant(world.tenant.id).await;

@@ -729,7 +729,7 @@ async fn the_time_that_is_left_is_never_shown_as_less_than_it_is() {
         ("48 hours", "(in 2 days)"),
         ("72 hours 10 minutes", "(in 3 days 1 h)"),
     ] {
-        let set = format!("expires_at = clock_timestamp() + interval '{left}'");
+        let set = format!("expires_at = statement_timestamp() + interval '{left}'");
         change_row(&world, &request, &set).await;
         let view = staff.bob.get(&path(&request)).await.expect(200);
         let said = view["text"].as_str().unwrap();

@@ -60,8 +60,8 @@ async fn what_changed_since_it_was_asked_for_cannot_be_approved_and_does_not_run
 }
 
 /// The row of a request that everybody needed has approved, and nobody executes.
-const APPROVED: &str = "state = 'approved', decided_by = 'bob', decided_at = clock_timestamp(),
-     lapses_at = clock_timestamp() + interval '1 minute'";
+const APPROVED: &str = "state = 'approved', decided_by = 'bob', decided_at = statement_timestamp(),
+     lapses_at = statement_timestamp() + interval '1 minute'";
 
 #[tokio::test]
 async fn a_tool_that_its_server_describes_differently_does_not_run() {
@@ -222,7 +222,7 @@ async fn a_late_answer_of_an_executor_that_lost_its_lease_is_only_evidence() {
     change_row(
         &world,
         &request,
-        "lease_until = clock_timestamp() - interval '1 s', fence = fence + 1",
+        "lease_until = statement_timestamp() - interval '1 s', fence = fence + 1",
     )
     .await;
     becomes(&staff.bob, &request, "outcome_unknown").await;
@@ -257,8 +257,7 @@ async fn what_was_approved_where_nobody_executes_it_is_taken_up_by_another() {
     // As if the replica that decided had died before it began.
     staff.bob.get("/v1/me").await.expect(200);
     vote_of_bob(&mut world.db.as_tenant(world.tenant.id).await).await;
-    let approved =
-        "state = 'approved', decided_by = 'bob', lapses_at = clock_timestamp() + interval '1 hour'";
+    let approved = "state = 'approved', decided_by = 'bob', lapses_at = statement_timestamp() + interval '1 hour'";
     change_row(&world, &request, approved).await;
     becomes(&staff.ann, &request, "succeeded").await;
     assert_eq!(world.bank.executions("send_money"), 1);
@@ -550,7 +549,7 @@ async fn an_approved_call_whose_session_was_lost_is_executed_once_by_whoever_hol
             continue;
         }
         server.until("ping", 1).await;
-        let taken = "fence = fence + 1, lease_until = clock_timestamp() - interval '1 second'";
+        let taken = "fence = fence + 1, lease_until = statement_timestamp() - interval '1 second'";
         change_row(&world, &request, taken).await;
         becomes(&staff.ann, &request, "outcome_unknown").await;
         may_answer.add_permits(1);

@@ -274,7 +274,7 @@ impl RealRequests {
             self.set(
                 at,
                 set,
-                "lease_until > clock_timestamp() - interval '30 min'",
+                "lease_until > statement_timestamp() - interval '30 min'",
             )
             .await;
         }
@@ -334,7 +334,7 @@ impl RealRequests {
             Action::Overdue => {
                 self.set(
                     at,
-                    "expires_at = clock_timestamp() - interval '1 s'",
+                    "expires_at = statement_timestamp() - interval '1 s'",
                     "true",
                 )
                 .await
@@ -342,7 +342,7 @@ impl RealRequests {
             Action::WindowOver => {
                 self.set(
                     at,
-                    "lapses_at = clock_timestamp() - interval '1 s'",
+                    "lapses_at = statement_timestamp() - interval '1 s'",
                     "lapses_at is not null",
                 )
                 .await
@@ -350,7 +350,7 @@ impl RealRequests {
             Action::LeaseOver => {
                 self.set(
                     at,
-                    "lease_until = clock_timestamp() - interval '1 day'",
+                    "lease_until = statement_timestamp() - interval '1 day'",
                     "lease_until is not null",
                 )
                 .await
