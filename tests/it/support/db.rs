@@ -126,7 +126,7 @@ impl TestDb {
 
     /// How many locks somebody waits for in this database, at all of its nodes.
     pub async fn awaited_locks(&self) -> usize {
-        let cluster = CLUSTER.get_or_init(Cluster::start).await;
+        let cluster = CLUSTER.get().expect("it made this database");
         let own = Url::parse(self.url.expose()).unwrap();
         let mut awaited = 0;
         for node in &cluster.nodes {
@@ -158,7 +158,7 @@ impl TestDb {
     /// session did, and repeats nothing of what the session has set. So the session is one of a role with the rights of
     /// that one, among whose settings the tenant is.
     pub async fn as_role(&self, role: &str, tenant: Option<TenantId>) -> PgConnection {
-        let cluster = CLUSTER.get_or_init(Cluster::start).await;
+        let cluster = CLUSTER.get().expect("it made this database");
         if !cluster.is_citus() {
             let tenant = tenant.map_or_else(String::new, |tenant| {
                 format!("; set app.tenant_id = '{tenant}'")
