@@ -4,7 +4,8 @@
 Replaces one release by the next under load, and back: OLD and NEW are two programs. Users chat, pay and sign in,
 an approver approves, at whichever replica answers. Afterwards every message that was acknowledged must be there with
 its answer, every payment that was approved must have been made once, and nobody may have waited two seconds for a lock.
-Needs psql, and a Postgres whose DATABASE_URL has the socket's folder as its parameter `host`.
+Needs psql, and a Postgres whose DATABASE_URL has the socket's folder as its parameter `host`. TEMPLATE names a database
+of the old release there whose rows are there from the beginning: what a migration does to large tables shows only so.
 """
 import os
 import pathlib
@@ -41,12 +42,13 @@ def watch_locks():
 
 def main():
     load.write_pack(folder / "packs/bank")
-    psql("create role chatelaine login createrole", "postgres")
+    psql("do $$ begin create role chatelaine login createrole; exception when duplicate_object then null; end $$", "postgres")
     # Whoever started this Postgres may have made them.
     for role in ("chatelaine_tenant", "chatelaine_system", "chatelaine_retention", "chatelaine_search"):
         if psql(f"select 1 from pg_roles where rolname = '{role}'", "postgres"):
             psql(f"grant {role} to chatelaine", "postgres")
-    psql("create database upgrade owner chatelaine", "postgres")
+    template = os.environ.get("TEMPLATE", "template1")
+    psql(f"create database upgrade owner chatelaine template {template}", "postgres")
     urls = []
     before, after = (load.Service(program, folder, url, urls) for program in (OLD, NEW))
     old = load.Replica(before, "old")
