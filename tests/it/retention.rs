@@ -5,7 +5,7 @@ use clap::Parser;
 use domain::{clock::Clock, ids::TenantId, secret::Secret};
 use http::Method;
 use serde_json::{Value, json};
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Connection};
 use uuid::Uuid;
 
 use crate::support::{
@@ -524,6 +524,8 @@ async fn sums_of_limits_that_are_over_are_deleted() {
         ("over, of the release before", "367 days", "null"),
     ] {
         let at = format!("now() - interval '{looked_at}'");
+        // Together: the replica purges, too.
+        let mut tx = acme.begin().await.unwrap();
         for sql in [
             format!(
                 "insert into limit_sums (tenant_id, id, looked_at, over_at)
@@ -535,8 +537,9 @@ async fn sums_of_limits_that_are_over_are_deleted() {
             ),
         ] {
             let added = sqlx::query(AssertSqlSafe(sql)).bind(world.tenant.id.0);
-            added.bind(sum).execute(&mut acme).await.unwrap();
+            added.bind(sum).execute(&mut *tx).await.unwrap();
         }
+        tx.commit().await.unwrap();
     }
     purge(&world, &[]).await;
     assert_eq!(count(&world.db, world.tenant.id, "limit_sums").await, 2);
