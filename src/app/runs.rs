@@ -190,7 +190,7 @@ pub async fn delete_conversation(
     let mut tries = 0;
     loop {
         match try_to_delete(app, principal, id).await {
-            Err(error) if tries < 3 && store::is_deadlock(&error) => tries += 1,
+            Err(Error::Collided) if tries < 3 => tries += 1,
             done => return done,
         }
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plans every query of .sqlx/ on a distributed database, which psql's environment names (as its superuser), and prints
-how many Citus answers from how many shards. Fails when one is not planned, or would copy rows under row-level security,
-which Postgres refuses. Usage: plan.py FOLDER-OF-QUERIES"""
+how many Citus answers from how many shards. Executes each one, too, with made-up values. Fails when one is not planned, or
+would copy rows under row-level security, which Postgres refuses, or fails for another reason than its values.
+Usage: plan.py FOLDER-OF-QUERIES"""
 
 import collections, glob, json, re, subprocess, sys
 
@@ -18,13 +19,20 @@ def value(kind):
     return VALUES[kind]
 
 
+# What Postgres says of our values: a broken constraint, a sealed text that is too short.
+OF_VALUES = r"ERROR:  (23...|2202E): "
+
+
 def plan(query, kinds):
-    """The lines of the plan, or the error."""
+    """The lines of the plan, and the error of planning or executing the query."""
     arguments = f"({', '.join(map(value, kinds))})" if kinds else ""
     sql = (f"set plan_cache_mode = force_custom_plan; set client_min_messages = error;\n"
-           f"begin; prepare p as {query};\nexplain (costs off) execute p{arguments}; rollback;")
-    done = subprocess.run(["psql", "--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1"], input=sql, capture_output=True, text=True)
-    return done.stdout, done.stderr
+           f"begin; prepare p as {query};\nexplain (costs off) execute p{arguments}; rollback;\n"
+           f"\\o /dev/null\nbegin; execute p{arguments}; rollback;")
+    command = ["psql", "--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"]
+    done = subprocess.run(command, input=sql, capture_output=True, text=True)
+    is_of_values = done.stdout and re.search(OF_VALUES, done.stderr)
+    return done.stdout, "" if is_of_values else done.stderr
 
 
 def copied(query):

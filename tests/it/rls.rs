@@ -223,7 +223,7 @@ const ROWS: &[(&str, &str)] = &[
     ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
     ("audit_outcomes", "insert into audit_outcomes (tenant_id, id, outcome) values ($1, $1, $2)"),
-    ("audit_open_lines", "insert into audit_open_lines (tenant_id, id) select $1, $1 where $2::text <> ''"),
+    ("audit_open_lines", "insert into audit_open_lines (tenant_id, id) values ($1, case when $2::text <> '' then $1 end)"),
     ("usage", "insert into usage (tenant_id, id, day, user_id, agent) values ($1, $1, now(), $2, 'bank')"),
     (
         "usage_additions",

@@ -53,6 +53,10 @@ pub enum Error {
         reason: String,
         retry_after: Duration,
     },
+    /// The database undid a transaction, because it and another one were in each other's way. Nothing of it is kept, and
+    /// the same may be tried again.
+    #[error("another change came at the same time; try again")]
+    Collided,
     /// A limit is used up. There is more after `retry_after`.
     #[error("{reason}")]
     Limited {
@@ -170,6 +174,14 @@ impl Error {
         Self::Internal(cause.into())
     }
 
+    /// Whether the reason is not in what was asked: the same may succeed later.
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Busy { .. } | Self::Collided | Self::Unavailable(_) | Self::Internal(_)
+        )
+    }
+
     /// The stable `code` of the problem document (RFC 9457), also used in metrics.
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -182,7 +194,7 @@ impl Error {
                 *code
             }
             Self::Repeated => ErrorCode::RepeatedRequest,
-            Self::Busy { .. } => ErrorCode::Busy,
+            Self::Busy { .. } | Self::Collided => ErrorCode::Busy,
             Self::Unavailable(_) => ErrorCode::Unavailable,
             Self::Internal(_) => ErrorCode::Internal,
         }

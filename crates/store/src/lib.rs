@@ -80,7 +80,6 @@ use sqlx::{
 use tokio::{sync::watch, time::Instant};
 use tracing::{Span, field::Empty};
 
-pub use self::limits::is_deadlock;
 use self::{
     limits::{Health, Limited, in_time, is_closed},
     migrations::Place,

@@ -19,10 +19,7 @@ use sqlx::{
 };
 use tracing::Span;
 
-use domain::{
-    clock,
-    error::{Error, database::code},
-};
+use domain::{clock, error::database::code};
 
 /// The longest time of an answer of Postgres. After it the connection counts as lost.
 const SILENCE: Duration = Duration::from_secs(12);
@@ -222,13 +219,4 @@ pub fn without_session(error: sqlx::Error) -> sqlx::Error {
         }
         error => error,
     }
-}
-
-/// Whether a transaction was rolled back because of a deadlock. It may be tried again as a whole.
-pub fn is_deadlock(error: &Error) -> bool {
-    let Error::Internal(error) = error else {
-        return false;
-    };
-    let error = error.downcast_ref::<sqlx::Error>();
-    error.and_then(code).as_deref() == Some("40P01")
 }

@@ -133,8 +133,9 @@ pub async fn distribute(url: &Secret, shards: u32) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Executes a migration in a transaction that has not done anything yet, where tables are sharded, and places the tables
-/// that it makes. No statement waits longer for a lock than `lock_timeout`, at any node. Other replicas may serve meanwhile.
+/// Executes a migration in a transaction that has not done anything yet, where tables are sharded, and places each table
+/// that it makes at once, so that what follows is done where its rows are. No statement waits longer for a lock than
+/// `lock_timeout`, at any node. Other replicas may serve meanwhile.
 pub async fn migrate(
     tx: &mut PgConnection,
     sql: &str,
@@ -146,16 +147,19 @@ pub async fn migrate(
     execute(tx, "set local citus.propagate_set_commands = 'local'").await?;
     execute(tx, &format!("set local lock_timeout = '{lock_timeout}'")).await?;
     for statement in statements::read(sql) {
-        // Citus refuses the foreign keys of a table that is not placed yet, unless it does not see the table.
-        let is_seen = !statement.text.starts_with("create table ");
-        let see = format!("set local citus.enable_ddl_propagation = {is_seen}");
-        execute(tx, &see).await?;
         // One statement after the other, for the same reason.
-        execute(tx, &grant_whole_tables(&statement.text)).await?;
+        if !statement.makes_table() {
+            execute(tx, &grant_whole_tables(&statement.text)).await?;
+            continue;
+        }
+        // Citus refuses the foreign keys of a table that is not placed yet, unless it does not see the table.
+        execute(tx, "set local citus.enable_ddl_propagation = off").await?;
+        execute(tx, &statement.text).await?;
+        execute(tx, "set local citus.enable_ddl_propagation = on").await?;
+        let tables = read_tables(tx).await?;
+        place(tx, &tables).await?;
     }
-    execute(tx, "set local citus.enable_ddl_propagation = on").await?;
-    let tables = read_tables(tx).await?;
-    place(tx, &tables).await
+    distribute_functions(tx).await
 }
 
 /// Replaces a grant of columns by one of whole tables: Citus gives the shards no grants of columns.

@@ -55,7 +55,9 @@ pub(super) async fn answer(
     let texts = texts::of(&pack, principal);
     let parts = match run_command(app, run, &texts, name, rest.trim()).await {
         Ok(parts) => parts,
-        Err(error @ (Error::Internal(_) | Error::Busy { .. })) => return Err(error),
+        Err(error @ (Error::Internal(_) | Error::Busy { .. } | Error::Collided)) => {
+            return Err(error);
+        }
         // Any other error is a message for the user, and the run does not fail.
         Err(error) => {
             let text = explain_error(app, principal, &texts, &error, rest).await?;

@@ -139,7 +139,7 @@ async fn delete_rows(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> D
         match delete_some_conversations(db, tenant, user).await {
             Ok(some) if some.is_empty() => break delete_rest(db, tenant, user, by).await,
             Ok(some) => conversations.extend(some),
-            Err(error) if tries < TRIES && store::is_deadlock(&error) => tries += 1,
+            Err(Error::Collided) if tries < TRIES => tries += 1,
             Err(error) => break Err(error),
         }
     };

@@ -209,9 +209,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     for row in rows {
         match open_entry(app, tenant, &row).await {
             Ok(entry) => drop(entries.insert(entry.id.clone(), Arc::new(entry))),
-            Err(error @ (Error::Busy { .. } | Error::Unavailable(_) | Error::Internal(_))) => {
-                return Err(error);
-            }
+            Err(error) if error.is_passing() => return Err(error),
             Err(error) => {
                 tracing::error!(%tenant, entry = row.entry, %error, "an entry of the registry cannot be used");
             }
@@ -226,9 +224,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
             .map_err(Error::from)
         {
             Ok(secret) => drop(secrets.insert(row.name, secret)),
-            Err(error @ (Error::Busy { .. } | Error::Unavailable(_) | Error::Internal(_))) => {
-                return Err(error);
-            }
+            Err(error) if error.is_passing() => return Err(error),
             Err(error) => {
                 tracing::error!(%tenant, secret = row.name, %error, "a secret cannot be opened");
             }

@@ -47,6 +47,8 @@ fn what_would_stop_a_company_is_refused() {
         "delete from runs where steps = 0 -- not valid",
         "do $$ begin update runs set steps = 0; end $$",
         "vacuum full runs",
+        // Its keys would be dropped and made again where it is placed, and their tables with it.
+        "create table new (tenant_id uuid not null references tenants (id), primary key (tenant_id))",
         // In a transaction they fail.
         "create index concurrently runs_x on runs (steps)",
         "drop index concurrently runs_x",
@@ -69,7 +71,8 @@ fn what_would_stop_a_company_is_refused() {
 fn what_takes_a_lock_for_a_moment_is_not_refused() {
     let accepted = [
         "create table new (id uuid primary key, run uuid, check (run is not null)); create index on new (run);
-         select lock_by_tenant('new'); alter table new add check (id <> run); update new set run = id;",
+         create table newer (id uuid primary key references new (id));
+         alter table new add foreign key (tenant_id, run) references runs (tenant_id, id); select lock_by_tenant('new'); alter table new add check (id <> run); update new set run = id;",
         "alter table runs add column a int, add column b text not null default 'x;, y', add column c numeric(10, 2)",
         "alter table runs add column at timestamptz not null default now()",
         "alter table runs drop column a, drop constraint runs_check",

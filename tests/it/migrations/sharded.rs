@@ -2,7 +2,9 @@
 //! is the same in both.
 
 use domain::ids::TenantId;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Postgres, Transaction};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::running::{migrate, with_more};
 use crate::support::db::TestDb;
@@ -12,11 +14,18 @@ use crate::support::db::TestDb;
 const LATER: [&str; 4] = [
     "-- A file; with several statements.
      create table notes (
-       tenant_id uuid not null references tenants (id) on delete cascade,
-       id uuid not null, conversation_id uuid not null, words text not null check (words <> 'a; b'),
-       primary key (tenant_id, id),
-       foreign key (tenant_id, conversation_id) references conversations (tenant_id, id) on delete cascade
+       tenant_id uuid not null, id uuid not null, conversation_id uuid not null,
+       words text not null check (words <> 'a; b'), primary key (tenant_id, id)
      );
+     create table marks (
+       tenant_id uuid not null, note_id uuid not null, primary key (tenant_id, note_id),
+       foreign key (tenant_id, note_id) references notes (tenant_id, id) on delete cascade
+     );
+     alter table notes add foreign key (tenant_id) references tenants (id) on delete cascade;
+     alter table notes add foreign key (tenant_id, conversation_id) references conversations (tenant_id, id)
+       on delete cascade;
+     alter table marks add foreign key (tenant_id) references tenants (id) on delete cascade;
+     select lock_by_tenant('marks');
      select lock_by_tenant('notes');
      create index notes_by_conversation on notes (tenant_id, conversation_id);
      create policy system on notes for select to chatelaine_system using (true);
@@ -73,29 +82,78 @@ async fn a_later_release_migrates_a_database_that_may_be_sharded() {
     assert_eq!(plan.pending().count(), 0, "{plan:?}");
 }
 
+#[tokio::test]
+async fn a_new_table_with_keys_ends_nobodys_work() {
+    let test = TestDb::new().await;
+    let done = CancellationToken::new();
+    let mut people: JoinSet<sqlx::Result<()>> = JoinSet::new();
+    for number in 0..4 {
+        let tenant = test.tenant(&format!("tenant-{number}")).await;
+        let (mut connection, done) = (test.as_owner().await, done.clone());
+        people.spawn(async move {
+            while !done.is_cancelled() {
+                read_and_write(&mut connection, tenant).await?;
+            }
+            Ok(())
+        });
+    }
+    let done_at_the_end = done.drop_guard();
+    migrate(&test, &with_more(&LATER[..1]), true).await.unwrap();
+    drop(done_at_the_end);
+    while let Some(ended) = people.join_next().await {
+        ended.unwrap().unwrap();
+    }
+}
+
+/// What most transactions do: they read a table, and then write to it.
+async fn read_and_write(connection: &mut PgConnection, tenant: TenantId) -> sqlx::Result<()> {
+    let mut tx = begin(connection, Some(tenant)).await?;
+    let read = "select count(*) from conversations";
+    sqlx::query_scalar::<_, i64>(read)
+        .fetch_one(&mut *tx)
+        .await?;
+    sqlx::query_scalar::<_, i64>(AssertSqlSafe(put_conversation(tenant)))
+        .fetch_one(&mut *tx)
+        .await?;
+    tx.commit().await
+}
+
 async fn add_conversation(test: &TestDb, tenant: TenantId) {
-    let sql = format!(
+    let put = put_conversation(tenant);
+    assert_eq!(query(test, Some(tenant), &put).await.unwrap(), 1);
+}
+
+fn put_conversation(tenant: TenantId) -> String {
+    format!(
         "with put as (insert into conversations (tenant_id, id, agent, user_id)
                       values ('{tenant}', gen_random_uuid(), 'bank', 'alice') returning 1)
          select count(*) from put"
-    );
-    assert_eq!(query(test, Some(tenant), &sql).await.unwrap(), 1);
+    )
 }
 
 /// Asks for a number as the service does: as a tenant, or as the program itself.
 async fn query(test: &TestDb, tenant: Option<TenantId>, sql: &str) -> sqlx::Result<i64> {
     let mut connection = test.as_owner().await;
-    let mut tx = connection.begin().await?;
-    let role = tenant.map_or("chatelaine_system", |_| "chatelaine_tenant");
-    let begin = format!("set local role {role}; set local citus.propagate_set_commands = 'local'");
-    tx.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await?;
-    if let Some(tenant) = tenant {
-        let name = format!("set local app.tenant_id = '{tenant}'");
-        tx.execute(sqlx::raw_sql(AssertSqlSafe(name))).await?;
-    }
+    let mut tx = begin(&mut connection, tenant).await?;
     let number = sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
         .fetch_one(&mut *tx)
         .await?;
     tx.commit().await?;
     Ok(number)
+}
+
+async fn begin(
+    connection: &mut PgConnection,
+    tenant: Option<TenantId>,
+) -> sqlx::Result<Transaction<'_, Postgres>> {
+    let mut tx = connection.begin().await?;
+    let role = tenant.map_or("chatelaine_system", |_| "chatelaine_tenant");
+    let settings =
+        format!("set local role {role}; set local citus.propagate_set_commands = 'local'");
+    tx.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await?;
+    if let Some(tenant) = tenant {
+        let name = format!("set local app.tenant_id = '{tenant}'");
+        tx.execute(sqlx::raw_sql(AssertSqlSafe(name))).await?;
+    }
+    Ok(tx)
 }

@@ -33,6 +33,11 @@ pub fn code(error: &sqlx::Error) -> Option<String> {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
+        // A deadlock; on Citus also a shard that moved. The transaction was rolled back as a whole.
+        if matches!(code(&error).as_deref(), Some("40P01" | "40001")) {
+            tracing::warn!(%error, "a transaction was in the way of another one");
+            return Self::Collided;
+        }
         let reason = match &error {
             sqlx::Error::RowNotFound => return Self::not_found("row"),
             sqlx::Error::PoolTimedOut => "the database has no free connection; try again",

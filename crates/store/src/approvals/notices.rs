@@ -24,18 +24,13 @@ pub async fn claim_waiting(
     let requests: Vec<Uuid> = waiting.iter().map(|id| id.0).collect();
     let ids: Vec<Uuid> = waiting.iter().map(|_| Uuid::now_v7()).collect();
     let claimed = sqlx::query_scalar!(
-        r#"with free as (
-             select a.id as approval_id, w.id
-             from approvals a join unnest($3::uuid[], $4::uuid[]) w (approval_id, id) on w.approval_id = a.id
-             where a.tenant_id = $1
-             order by a.id for key share of a skip locked
-           ), told as (
-             insert into approval_notices (tenant_id, id, user_id, approval_id)
-             select $1, id, $2, approval_id from free
-             on conflict do nothing
-             returning approval_id
-           )
-           select approval_id as "id!: ApprovalId" from told"#,
+        r#"insert into approval_notices as n (tenant_id, id, user_id, approval_id)
+           select a.tenant_id, w.id, $2, a.id
+           from approvals a join unnest($3::uuid[], $4::uuid[]) w (approval_id, id) on w.approval_id = a.id
+           where a.tenant_id = $1
+           order by a.id for key share of a skip locked
+           on conflict do nothing
+           returning n.approval_id as "id!: ApprovalId""#,
         tx.tenant()?.0,
         user.as_str(),
         &requests,

@@ -37,6 +37,13 @@ pub struct Statement {
     pub effects: Vec<Effect>,
 }
 
+impl Statement {
+    pub fn makes_table(&self) -> bool {
+        let mut words = Words::new(&self.text);
+        words.take("create") && words.take("table")
+    }
+}
+
 /// The statements of a migration, in their order.
 pub fn read(sql: &str) -> Vec<Statement> {
     let mut made = BTreeSet::new();
@@ -53,7 +60,14 @@ pub fn read(sql: &str) -> Vec<Statement> {
 pub fn refusals(sql: &str, alone: bool) -> Vec<String> {
     let statements = read(sql);
     let (mut found, mut is_in_the_way) = (Vec::new(), false);
-    for Statement { text, effects } in &statements {
+    for statement in &statements {
+        let Statement { text, effects } = statement;
+        // Where tables are sharded, the keys are dropped while the table is placed, and then nobody can use the other one.
+        if statement.makes_table() && effects.iter().any(|effect| !effect.is_new) {
+            found.push(format!(
+                "a foreign key of a new table to one that is in use comes after it, by `alter table … add`: {text}"
+            ));
+        }
         match (is_concurrent(text), alone) {
             (true, false) => found.push(format!(
                 "this needs a file of its own that begins with `-- no-transaction`: {text}"

@@ -147,7 +147,7 @@ async fn send_claimed(app: &Arc<App>, approval: Arc<Claimed>) -> Result<()> {
     let mut pause = Duration::from_millis(100);
     loop {
         match finish(app, &approval, &result).await {
-            Err(Error::Internal(_) | Error::Busy { .. }) if pause < app.config.run_lease => {
+            Err(error) if error.is_passing() && pause < app.config.run_lease => {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }
