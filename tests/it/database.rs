@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use chatelaine::cli::serve::Service;
 use domain::{config::DirectAddress, ids::ConversationId, message::Role, secret::Secret};
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use store::{Db, messages::NewMessage};
+use sqlx::AssertSqlSafe;
+use store::{Db, messages::NewMessage, migrations::statements};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream, UnixStream},
@@ -23,12 +23,13 @@ use crate::support::{
     world::{TIME_LIMIT, World},
 };
 
-/// Gives an order to a test's database.
+/// Gives orders to a test's database, one after the other.
 async fn order(test: &TestDb, sql: &str) {
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
-        .execute(&mut test.as_owner().await)
-        .await
-        .unwrap();
+    let mut connection = test.as_superuser(None).await;
+    for statement in statements::read(sql) {
+        let statement = sqlx::raw_sql(AssertSqlSafe(statement.text));
+        statement.execute(&mut connection).await.unwrap();
+    }
 }
 
 fn name(test: &TestDb) -> String {
@@ -61,10 +62,7 @@ async fn a_database_that_is_away_is_503_with_retry_after() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
     let database = name(&world.db);
-    let template = Url::parse(world.db.url.expose()).unwrap();
-    let mut elsewhere = template.clone();
-    elsewhere.set_path("/postgres");
-    let mut elsewhere = PgConnection::connect(elsewhere.as_str()).await.unwrap();
+    let mut elsewhere = world.db.as_superuser(Some("postgres")).await;
     let away = format!(
         "alter database {database} with allow_connections false;
          select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'"
@@ -109,7 +107,7 @@ async fn a_database_that_became_read_only_is_not_ready_and_recovers() {
     assert_eq!(refused.status, 503, "{}", refused.text);
     // Only the setting: connections that were opened meanwhile still think that they may not write.
     let back = format!(
-        "set transaction_read_only = off; alter database {database} reset default_transaction_read_only"
+        "set default_transaction_read_only = off; alter database {database} reset default_transaction_read_only"
     );
     order(&world.db, &back).await;
     eventually(async || {
@@ -217,19 +215,17 @@ async fn a_transaction_that_a_silent_connection_does_not_begin_gives_its_place_b
 async fn the_limit_of_statements_does_not_cut_a_commit() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
-    let note = "
-        create table limits (of_commit text);
-        create function note_limit() returns trigger language plpgsql security definer as
-          'begin insert into limits values (current_setting(''statement_timeout'')); return null; end';
-        create constraint trigger note_limit after insert on conversations
-          deferrable initially deferred for each row execute function note_limit()";
-    order(&world.db, note).await;
-    ann.open("bank").await;
-    let limits: Vec<String> = sqlx::query_scalar("select of_commit from limits")
-        .fetch_all(&mut world.db.as_owner().await)
+    let tell = "
+        create function tell_limit() returns trigger language plpgsql as
+          'begin raise exception using errcode = case current_setting(''statement_timeout'')
+           when ''0'' then ''53100'' else ''P0001'' end; end';
+        create constraint trigger tell_limit after insert on conversations
+          deferrable initially deferred for each row execute function tell_limit()";
+    order(&world.db, tell).await;
+    // The code for no limit is that of a full disk.
+    ann.post("/v1/conversations", json!({ "agent": "bank" }))
         .await
-        .unwrap();
-    assert_eq!(limits, ["0"]);
+        .expect(503);
 }
 
 /// Something that accepts and closes, as a proxy does whose database is away.

@@ -42,11 +42,13 @@ async fn the_search_reads_the_index_of_words() {
         let fill = format!(
             "insert into conversations (tenant_id, id, agent, user_id)
              select '{tenant}', gen_random_uuid(), 'bank', 'user' || n % 10 from generate_series(1, 2000) n;
+             -- A message with all three words, and then a message with each.
              insert into conversation_words (tenant_id, id, first_seq, last_seq, words)
-             select tenant_id, id, 1, 1, (
-               select string_agg(words_of(tenant_id, user_id) || word || ':1', ' ')::tsvector
-               from unnest('{{kiwi,plum,pear}}'::text[]) word)
-             from conversations"
+             select tenant_id, id, case last when 1 then 1 else 2 end, last, (
+               select string_agg(words_of(tenant_id, user_id) || word || ':' || case last when 1 then 1 else n end, ' ')
+                      ::tsvector
+               from unnest('{{kiwi,plum,pear}}'::text[]) with ordinality as said (word, n))
+             from conversations, unnest(array[1, 4]) last"
         );
         execute(&mut test.as_tenant(tenant).await, fill).await;
     }
@@ -69,7 +71,7 @@ async fn the_search_reads_the_index_of_words() {
     );
     assert!(!found.contains("Seq Scan"), "{found}");
 
-    // Whatever a statement of this role says, it sees what answers the query, of this tenant.
+    // Whatever a statement of this role says, it sees what answers the query, of this tenant: words of one message.
     let seen: i64 = sqlx::query_scalar("select count(*) from conversation_words")
         .fetch_one(&mut db)
         .await

@@ -407,8 +407,14 @@ impl Tx {
     /// a commit waits for the standby, and one that is cut off while it waits succeeds without the standby, so that a
     /// failover would lose it. Whoever waits for too long hears that the database is away.
     pub async fn commit(mut self) -> Result<()> {
-        let commit = "set local statement_timeout = 0; commit";
-        self.conn().execute(sqlx::raw_sql(commit)).await?;
+        // Citus would repeat this text at each node, and so commit there before here.
+        let here = if self.is_sharded {
+            "set local citus.propagate_set_commands = 'none'; "
+        } else {
+            ""
+        };
+        self.execute(&format!("{here}set local statement_timeout = 0; commit"))
+            .await?;
         self.connection.give_back();
         Ok(())
     }

@@ -384,14 +384,13 @@ async fn make_roles(tx: &mut PgConnection) -> anyhow::Result<()> {
     }
     execute(tx, &format!("grant {OPERATOR} to current_user")).await?;
     for role in ROLES.into_iter().chain([OPERATOR]) {
-        // A node waits for locks and answers no longer than the coordinator does.
+        // A node waits for locks no longer than the coordinator does. Statements have no limit there: the coordinator ends
+        // them, and a limit would end a commit's wait for a standby, too.
         execute(
             tx,
             &format!(
-                "alter role {role} login; alter role {role} set lock_timeout = {}; \
-                 alter role {role} set statement_timeout = {}",
-                super::LOCK_MS,
-                super::STATEMENT_MS
+                "alter role {role} login; alter role {role} set lock_timeout = {}",
+                super::LOCK_MS
             ),
         )
         .await?;

@@ -190,11 +190,15 @@ pub async fn put(
     issued_at: Option<OffsetDateTime>,
 ) -> Result<ClaimsWritten> {
     let claims = serde_json::to_string(&*principal.claims).map_err(Error::internal)?;
-    let row = sqlx::query!(
-        "with old as (
-           select claims::text as claims from users where tenant_id = $1 and user_id = $3
-         ), put as (
-           insert into users (tenant_id, id, user_id, claims, locale, claims_at, changed_at, id_look, name_look)
+    // A statement of its own: where tables are sharded, a query beside a change may see what is changed.
+    let old = sqlx::query_scalar!(
+        r#"select claims::text as "claims!" from users where tenant_id = $1 and user_id = $2"#,
+        principal.tenant.0,
+        principal.user.as_str(),
+    );
+    let old = old.fetch_optional(tx.conn()).await?;
+    let new = sqlx::query_scalar!(
+        r#"insert into users (tenant_id, id, user_id, claims, locale, claims_at, changed_at, id_look, name_look)
            values ($1, $2, $3, $4::text::json, $5, least($6, statement_timestamp()), statement_timestamp(), $7, $8)
            on conflict (tenant_id, user_id) do update
            set claims = excluded.claims, locale = excluded.locale, claims_at = excluded.claims_at,
@@ -204,9 +208,7 @@ pub async fn put(
            where users.claims_at <= excluded.claims_at
              and (users.claims::text <> excluded.claims::text or users.locale is distinct from excluded.locale
                   or excluded.claims_at - users.claims_at > interval '5 minutes')
-           returning claims::text as claims
-         )
-         select (select claims from old) as old, (select claims from put) as new",
+           returning claims::text as "claims!""#,
         principal.tenant.0,
         Uuid::now_v7(),
         principal.user.as_str(),
@@ -215,10 +217,9 @@ pub async fn put(
         issued_at,
         skeleton(principal.user.as_str()),
         skeleton(&principal.display_name()),
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    Ok(match (row.old, row.new) {
+    );
+    let new = new.fetch_optional(tx.conn()).await?;
+    Ok(match (old, new) {
         (None, Some(_)) => ClaimsWritten::First,
         (Some(old), Some(new)) if old != new => ClaimsWritten::Changed,
         _ => ClaimsWritten::Kept,

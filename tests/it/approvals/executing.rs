@@ -92,11 +92,13 @@ async fn arguments_that_were_exchanged_in_the_database_do_not_run() {
     let staff = Staff::of(&world).await;
     let (_, small) = asked(&staff.ann, "1.00").await;
     let (_, large) = asked(&staff.ann, "900.00").await;
-    let from = format!(
-        "sealed = (select sealed from approvals where id = '{}')",
-        large["id"].as_str().unwrap()
-    );
-    change_row(&world, &small, &from).await;
+    let sealed: String =
+        sqlx::query_scalar("select sealed::text from approvals where id = $1::uuid")
+            .bind(large["id"].as_str().unwrap())
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+    change_row(&world, &small, &format!("sealed = '{sealed}'")).await;
     approve(&staff.bob, &small).await;
     eventually(async || {
         let state: String = sqlx::query_scalar("select state from approvals where id = $1::uuid")

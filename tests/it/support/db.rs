@@ -96,6 +96,10 @@ impl TestDb {
             cluster.shut(own).await;
         }
         let name = cluster.copy(own).await;
+        if cluster.is_citus() {
+            let open = format!("alter database {own} allow_connections true");
+            cluster.order(open).await.unwrap().unwrap();
+        }
         let url = Secret::new(cluster.database(&name));
         let db = self.db.clone();
         let name = Some(name);
@@ -117,6 +121,19 @@ impl TestDb {
     /// A connection with the database owner's eyes: who sees no row, and may change the schema.
     pub async fn as_owner(&self) -> PgConnection {
         let mut options: PgConnectOptions = self.url.expose().parse().unwrap();
+        if CLUSTER.get().is_some_and(Cluster::is_citus) {
+            // Triggers of tests write nothing into other shards.
+            options = options.options([("citus.enable_unsafe_triggers", "on")]);
+        }
+        PgConnection::connect_with(&options).await.unwrap()
+    }
+
+    /// A superuser's connection to this database, or to another one of the server.
+    pub async fn as_superuser(&self, database: Option<&str>) -> PgConnection {
+        let own = Url::parse(self.url.expose()).unwrap();
+        let mut address = CLUSTER.get().expect("it made this database").nodes[0].clone();
+        address.set_path(database.unwrap_or(own.path()));
+        let mut options: PgConnectOptions = address.as_str().parse().unwrap();
         if CLUSTER.get().is_some_and(Cluster::is_citus) {
             // Triggers of tests write nothing into other shards.
             options = options.options([("citus.enable_unsafe_triggers", "on")]);

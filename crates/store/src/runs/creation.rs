@@ -114,7 +114,8 @@ macro_rules! write_run {
                     case when mine then m.at + make_interval(secs => $9) end,
                     mine::int, mine::int,
                     case when mine then m.at end, $17::text::json, $18, $19::text::json
-             from counted, lateral (
+             from counted, open, -- so that it is counted before, where the tables are sharded
+             lateral (
                select $8::uuid is not null and not exists (select 1 from busy) as mine, statement_timestamp() as at
                offset 0 -- asked once, not once for each column
              ) m
