@@ -19,13 +19,14 @@ const WAYS = [
 /** Pages of an admin: the address, and the key of a text, or a name, that is there when the page is loaded. */
 const PAGES = [
   ['', 'chat.talk'],
-  ['approvals', 'approvals.waiting.none'],
   ['connections', 'connection.shared'],
   ['admin/users', 'fred'],
   ['admin/users/fred', 'get_exchange_rate'],
   ['admin/access', 'send_money'],
+  ['admin/policies', 'policies.try'],
   ['admin/servers', 'server.new'],
   ['admin/servers/+', 'server.key.add'],
+  ['admin/changed', 'changed.none'],
   ['admin/agents', 'agents.none'],
   ['admin/capabilities', 'capabilities.none'],
   ['admin/usage', 'usage.table'],
@@ -90,11 +91,15 @@ for (const { name, ...way } of WAYS) {
     await mona.goto(`${stage.origin}/#/approvals`);
     await mona.getByRole('button', { name: word('approve'), exact: true }).waitFor();
     await check(mona, `${name}-queue`);
+    await checkWidth(mona, `${name}-queue`);
     await mona.context().close();
     const fred = await stage.signIn(word('person.finance'), way);
     await fred.getByRole('button', { name: 'Fred' }).click();
     await check(fred, `${name}-account`);
     await fred.keyboard.press('Escape');
+    await fred.goto(`${stage.origin}/#/approvals`);
+    await fred.getByText(word('approvals.waiting.none')).waitFor();
+    await check(fred, `${name}-empty-queue`);
     await fred.goto(`${stage.origin}/${conversation}`);
     await fred.getByRole('button', { name: word('approval.cancel') }).waitFor();
     await check(fred, `${name}-chat`);
