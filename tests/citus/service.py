@@ -131,6 +131,9 @@ def main():
     faults += people.faults
     for replica in replicas:
         replica.stop()
+        # A node that has committed by itself, before the others could, says this.
+        if "failed to commit transaction" in (folder / f"{replica.name}.log").read_text():
+            faults.append(f"{replica.name}: a commit was not one of all nodes")
     for node in NODES:
         psql(f"drop database {DATABASE} with (force)", node, "postgres")
     for fault in faults:
