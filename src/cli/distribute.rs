@@ -39,7 +39,7 @@ pub async fn run(
     print_plan(&plan, out)?;
     anyhow::ensure!(
         plan.obstacles.is_empty(),
-        "nothing was changed: {}",
+        "nothing was moved: {}",
         plan.obstacles.join("; ")
     );
     Ok(if args.apply || plan.pending().next().is_none() {

@@ -480,7 +480,7 @@ async fn a_database_without_citus_is_not_distributed() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(
             !output.status.success()
-                && said.contains("nothing was changed: the database has no Citus"),
+                && said.contains("nothing was moved: the database has no Citus"),
             "{said}"
         );
     }

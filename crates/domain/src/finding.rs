@@ -71,6 +71,7 @@ codes! {
     DatabaseConnections = "database.connections": Warning;
     DatabasePooler = "database.pooler": Error;
     DatabaseElsewhere = "database.elsewhere": Error;
+    DatabaseNodes = "database.nodes": Error;
     SchemaOlder = "schema.older": Warning;
     SchemaNewer = "schema.newer": Warning;
     SchemaUnknown = "schema.unknown": Error;

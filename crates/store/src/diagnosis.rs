@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 
-use super::{migrations, options, pool};
+use super::{migrations, options, pool, shards};
 use domain::{
     clock,
     config::DirectAddress,
@@ -229,6 +229,11 @@ impl Examination {
                 ),
                 format!("reassign them: `reassign owned by OWNER to {}`", facts.role),
             );
+        }
+        if shards::is_sharded(connection).await? {
+            for closed in shards::read_closed(connection).await? {
+                self.add(Code::DatabaseNodes, closed, shards::ADMIT);
+            }
         }
         self.has_tables = lacking.is_empty() && facts.foreign_roles.is_empty();
         Ok(())

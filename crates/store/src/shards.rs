@@ -98,18 +98,22 @@ pub async fn plan(url: &Secret) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Moves each table to where it belongs, with `shards` shards for each that is distributed, in one transaction. Does
+/// Moves each table to where it belongs, with `shards` shards for each that is distributed, in one transaction. Moves
 /// nothing where there are obstacles, or nothing to do. Returns what is left to do.
 pub async fn distribute(url: &Secret, shards: u32) -> anyhow::Result<Plan> {
     let mut connection = open(url).await?;
-    let plan = read_plan(&mut connection).await?;
+    let mut plan = read_plan(&mut connection).await?;
+    if plan.obstacles.is_empty() && plan.pending().next().is_some() {
+        // Before the transaction: in one that has made a role, Citus makes all that belongs to tables as their owner, who
+        // may not do that at a node.
+        make_roles(&mut connection).await?;
+        // They may log in from now on, and perhaps they cannot.
+        plan = read_plan(&mut connection).await?;
+    }
     if !plan.obstacles.is_empty() || plan.pending().next().is_none() {
         connection.close().await?;
         return Ok(plan);
     }
-    // Before the transaction: in one that has made a role, Citus makes all that belongs to tables as their owner, who may
-    // not do that at a node.
-    make_roles(&mut connection).await?;
     let mut tx = connection.begin().await?;
     execute(
         &mut tx,
@@ -119,8 +123,8 @@ pub async fn distribute(url: &Secret, shards: u32) -> anyhow::Result<Plan> {
         ),
     )
     .await?;
-    let plan = read_plan(&mut tx).await?;
-    place(&mut tx, &plan.tables).await?;
+    let tables = read_tables(&mut tx).await?;
+    place(&mut tx, &tables).await?;
     // Each of our connections then has one to each node for each role, also for what is asked of all shards.
     let database: String = sqlx::query_scalar("select quote_ident(current_database())")
         .fetch_one(&mut *tx)
@@ -194,9 +198,18 @@ async fn read_plan(connection: &mut PgConnection) -> anyhow::Result<Plan> {
         });
     }
     let tables = read_tables(connection).await?;
-    anyhow::ensure!(!tables.is_empty(), "the database has no tables yet");
-    let obstacles = read_obstacles(connection, &tables).await?;
-    Ok(Plan { tables, obstacles })
+    anyhow::ensure!(
+        !tables.is_empty(),
+        "the database has no tables yet; execute `chatelaine migrate` first"
+    );
+    let mut plan = Plan {
+        tables,
+        obstacles: Vec::new(),
+    };
+    if plan.pending().next().is_some() {
+        plan.obstacles = read_obstacles(connection, &plan.tables).await?;
+    }
+    Ok(plan)
 }
 
 async fn read_tables(connection: &mut PgConnection) -> sqlx::Result<Vec<Table>> {
@@ -270,7 +283,7 @@ async fn read_obstacles(
     let nodes: i64 = sqlx::query_scalar(
         "select count(*) from pg_dist_node where shouldhaveshards and isactive and noderole = 'primary'",
     )
-    .fetch_one(connection)
+    .fetch_one(&mut *connection)
     .await?;
     if nodes == 0 {
         obstacles.push(
@@ -280,8 +293,57 @@ async fn read_obstacles(
                 .to_owned(),
         );
     }
+    for closed in read_closed(connection).await? {
+        obstacles.push(format!("{closed}; {ADMIT}"));
+    }
     Ok(obstacles)
 }
+
+/// What is to be done where Citus cannot log in.
+pub const ADMIT: &str = "admit the role in `pg_hba.conf` of each node, or name its password in `pg_dist_authinfo` of each \
+                         node (docs/scaling.md)";
+
+/// As whom Citus cannot log in, and where: the owner, and those of the service's roles that may log in. Postgres says why, in
+/// warnings, which are logged.
+pub async fn read_closed(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
+    let roles: Vec<String> = sqlx::query_scalar(
+        "select quote_ident(rolname) from pg_roles
+         where rolcanlogin and pg_has_role(oid, 'member')
+           and (rolname = current_user or rolname = $1 or rolname = any($2))
+         order by rolname",
+    )
+    .bind(OPERATOR)
+    .bind(&ROLES[..])
+    .fetch_all(&mut *connection)
+    .await?;
+    let mut closed = Vec::new();
+    for role in roles {
+        let mut tx = connection.begin().await?;
+        let take_role = AssertSqlSafe(format!("set local role {role}"));
+        tx.execute(sqlx::raw_sql(take_role)).await?;
+        for query in [CLOSED_TO_COORDINATOR, CLOSED_TO_NODES] {
+            let nodes: Vec<String> = sqlx::query_scalar(query).fetch_all(&mut *tx).await?;
+            if !nodes.is_empty() {
+                let nodes = nodes.join(", ");
+                closed.push(format!("Citus cannot log in as {role} at {nodes}"));
+                break;
+            }
+        }
+        tx.rollback().await?;
+    }
+    Ok(closed)
+}
+
+/// The nodes at which the coordinator cannot log in as the current role.
+const CLOSED_TO_COORDINATOR: &str = "
+    select format('%s:%s', nodename, nodeport) from pg_dist_node
+    where isactive and noderole = 'primary' and not citus_check_connection_to_node(nodename, nodeport)
+    order by 1";
+/// The nodes at which any node cannot.
+const CLOSED_TO_NODES: &str = "
+    select format('%s:%s from %s:%s', to_nodename, to_nodeport, from_nodename, from_nodeport)
+    from citus_check_cluster_node_health() where result is not true
+    order by 1";
 
 /// Settings of a transaction that changes tables where Citus has a part of them.
 const CHANGING: &str = "set local client_min_messages = warning; set local citus.multi_shard_modify_mode = 'sequential';
@@ -376,12 +438,12 @@ async fn make_roles(tx: &mut PgConnection) -> anyhow::Result<()> {
             .await?;
     if !exists {
         execute(tx, &format!("create role {OPERATOR}")).await?;
-        execute(
-            tx,
-            &format!("grant chatelaine_tenant, chatelaine_system to {OPERATOR}"),
-        )
-        .await?;
     }
+    execute(
+        tx,
+        &format!("grant chatelaine_tenant, chatelaine_system to {OPERATOR}"),
+    )
+    .await?;
     execute(tx, &format!("grant {OPERATOR} to current_user")).await?;
     for role in ROLES.into_iter().chain([OPERATOR]) {
         // A node waits for locks no longer than the coordinator does. Statements have no limit there: the coordinator ends
