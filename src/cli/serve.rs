@@ -9,7 +9,7 @@ use super::{private_postgres::PrivatePostgres, process_limits};
 use crate::{
     api,
     app::{
-        App,
+        App, Background,
         platform::{keys, replicas},
     },
 };
@@ -30,15 +30,22 @@ pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
         let listeners = bind(&config).await?;
         let start = watch::Sender::new(Start::Connecting);
         let (direct, connections) = (&config.direct_database, config.database_connections);
-        let opening = Db::connect_within(config.database_wait, url, direct, connections, &start);
+        let preparing = async {
+            let opening =
+                Db::connect_within(config.database_wait, url, direct, connections, &start);
+            let db = opening.await.context(CANNOT_OPEN)?;
+            // It may go away again.
+            start.send_replace(Start::Connecting);
+            prepare(&listeners, config.clone(), &env, db).await
+        };
         let doing = start.subscribe();
         let answering = api::answer_while_starting(&listeners, &config, &doing);
-        let db = tokio::select! {
-            opened = opening => opened.context(CANNOT_OPEN)?,
+        let (app, background) = tokio::select! {
+            prepared = preparing => prepared?,
             stopped = wait_for_stop_signal() => return stopped.map(drop),
             () = answering => anyhow::bail!("the listeners were closed"),
         };
-        let service = Service::start_at(listeners, config.clone(), &env, db, None).await?;
+        let service = Service::start_prepared(listeners, app, background, None).await?;
         tracing::info!(address = %service.address, "listening");
         service.run_until_stopped().await
     })
@@ -111,31 +118,19 @@ impl Service {
         demo: Option<Arc<api::Demo>>,
     ) -> anyhow::Result<Self> {
         let listeners = bind(&config).await?;
-        Self::start_at(listeners, config, env, db, demo).await
+        let (app, background) = prepare(&listeners, config, env, db).await?;
+        Self::start_prepared(listeners, app, background, demo).await
     }
 
-    async fn start_at(
+    async fn start_prepared(
         listeners: api::Listeners,
-        mut config: Config,
-        env: &Environment,
-        db: Db,
+        app: Arc<App>,
+        background: Background,
         demo: Option<Arc<api::Demo>>,
     ) -> anyhow::Result<Self> {
         let address = listeners.api.local_addr()?;
         let metrics_address = listeners.monitoring.as_ref().map(TcpListener::local_addr);
         let metrics_address = metrics_address.transpose()?;
-        // With port 0 the system has chosen the port.
-        if config.public_url.is_empty() {
-            config.public_url = format!("http://{address}");
-        }
-        config.max_connections = process_limits::raise_file_limit(config.max_connections);
-        let (app, background) = App::build(config, env, db)?;
-        register_keys(&app)
-            .await
-            .context("cannot start with these keys")?;
-        join_replicas(&app).await.context(
-            "cannot join the other replicas; `chatelaine restored` may be at work, and must end before",
-        )?;
         let server = tokio::spawn(api::serve(app.clone(), listeners, demo));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;
@@ -190,6 +185,29 @@ pub(super) async fn listen(address: SocketAddr, variable: &str) -> anyhow::Resul
     let listener = TcpListener::bind(address).await;
     listener
         .with_context(|| format!("cannot listen on {address}; set {variable} to a free address"))
+}
+
+/// Builds a replica that may work: its keys are those of the database, and the other replicas know of it. Waits for a
+/// database that is away.
+async fn prepare(
+    listeners: &api::Listeners,
+    mut config: Config,
+    env: &Environment,
+    db: Db,
+) -> anyhow::Result<(Arc<App>, Background)> {
+    // With port 0 the system has chosen the port.
+    if config.public_url.is_empty() {
+        config.public_url = format!("http://{}", listeners.api.local_addr()?);
+    }
+    config.max_connections = process_limits::raise_file_limit(config.max_connections);
+    let (app, background) = App::build(config, env, db)?;
+    register_keys(&app)
+        .await
+        .context("cannot start with these keys")?;
+    join_replicas(&app).await.context(
+        "cannot join the other replicas; `chatelaine restored` may be at work, and must end before",
+    )?;
+    Ok((app, background))
 }
 
 /// Checks the keys of this replica and registers it with them.

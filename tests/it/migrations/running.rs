@@ -304,6 +304,24 @@ async fn health_is_answered_while_the_database_is_away() {
 }
 
 #[tokio::test]
+async fn health_is_answered_and_a_stop_heard_until_the_others_know_of_the_replica() {
+    let test = TestDb::new().await;
+    let mut holder = test.as_owner().await;
+    execute_at(&mut holder, "begin; lock table replicas").await;
+    let mut program = Starting::new(test.url.expose()).await;
+    eventually(async || test.awaited_locks().await > 0).await;
+    let ready = program.get("/readyz").await.unwrap();
+    assert_eq!(ready.status, 503);
+    ready
+        .body
+        .has(json!({ "ready": false, "start": "connecting" }));
+    let id = i32::try_from(program.process.id().unwrap()).unwrap();
+    let id = nix::unistd::Pid::from_raw(id);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+    eventually(async || program.process.try_wait().unwrap().is_some()).await;
+}
+
+#[tokio::test]
 async fn what_a_start_does_is_told() {
     let test = TestDb::new().await;
     undo_releases(&test).await;
@@ -317,7 +335,7 @@ async fn what_a_start_does_is_told() {
 /// The program at a free port, with an agent without tools. Killed with this value.
 struct Starting {
     url: String,
-    _process: Child,
+    process: Child,
     _folder: TempDir,
 }
 
@@ -338,7 +356,7 @@ impl Starting {
             .env("DATABASE_URL", database);
         Self {
             url: format!("http://{address}"),
-            _process: command.spawn().unwrap(),
+            process: command.spawn().unwrap(),
             _folder: folder,
         }
     }
