@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plans every query of .sqlx/ on a distributed database, which psql's environment names (as its superuser), and prints
 how many Citus answers from how many shards. Executes each one, too, with made-up values. Fails when one is not planned, or
-would copy rows under row-level security, which Postgres refuses, or fails for another reason than its values.
+would copy rows under row-level security, which Postgres refuses, or fails for another reason than its values, or may read
+what it changes itself.
 Usage: plan.py FOLDER-OF-QUERIES"""
 
 import collections, glob, json, re, subprocess, sys
@@ -48,6 +49,33 @@ def copied(query):
     return False
 
 
+# Changes of a part of a query after which another part reads the same: of a column that it does not read, and of a run
+# that was not among those it looks for before either.
+UNSEEN = {"formed", "ended"}
+
+
+def misread(query):
+    """The parts of a query that read what another part changes, and may read it after the change: Citus executes the parts
+    of a query of several steps one after the other, each after those that it names. Postgres shows all of them the rows
+    as they were before the query."""
+    parts, rest = {}, re.sub(r"^with (recursive )?", "", query)
+    while begin := re.match(r"[, ]*(\w+) (?:\([\w, ]*\) )?as (?:materialized )?\(", rest):
+        depth, end = 1, begin.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(rest[end], 0)
+            end += 1
+        parts[begin[1]], rest = rest[begin.end():end], rest[end:]
+    parts["the end"] = rest
+    names = {name: set(re.findall(r"\w+", body)) & parts.keys() for name, body in parts.items()}
+    for _ in parts:
+        names = {name: named.union(*(names[other] for other in named)) for name, named in names.items()}
+    reads = {name: set(re.findall(r"(?<!delete )(?:from|join) (\w+)", body)) for name, body in parts.items()}
+    changes = {name: set(re.findall(r"(?:insert into|update|delete from) (\w+)", body)) for name, body in parts.items()}
+    return sorted(f"{reader} reads {table}, and {writer} changes it"
+                  for writer in parts.keys() - UNSEEN for reader in parts.keys() - {writer} - names[writer]
+                  for table in reads[reader] & changes[writer])
+
+
 def judge(query, kinds):
     """Where the query is answered, and what is wrong with that."""
     lines, error = plan(query, kinds)
@@ -58,6 +86,10 @@ def judge(query, kinds):
     copies = "Citus INSERT ... SELECT" in lines and "pull to coordinator" in lines
     if copies and copied(query):
         return "not planned", "copies rows under row-level security; add `returning` or `on conflict`"
+    if copies or "Distributed Subplan" in lines:
+        late = misread(query)
+        if late:
+            return "not planned", "; ".join(late)
     counts = [int(n) for n in re.findall(r"Task Count: (\d+)", lines)]
     if "Citus" not in lines:
         return "the coordinator alone", None
