@@ -415,7 +415,7 @@ async fn retiring_waits_for_a_tenants_key_that_is_being_made() {
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     let k1 = kek("k1");
     let commit_when_waited_for = async {
-        eventually(async || test.awaited_locks().await > 0).await;
+        eventually(async || test.awaited_locks("").await > 0).await;
         sqlx::query("commit").execute(&mut making).await.unwrap();
     };
     let waiting = tokio::time::timeout(TIME_LIMIT, commit_when_waited_for);

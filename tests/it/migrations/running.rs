@@ -309,7 +309,7 @@ async fn health_is_answered_and_a_stop_heard_until_the_others_know_of_the_replic
     let mut holder = test.as_owner().await;
     execute_at(&mut holder, "begin; lock table replicas").await;
     let mut program = Starting::new(test.url.expose()).await;
-    eventually(async || test.awaited_locks().await > 0).await;
+    eventually(async || test.awaited_locks("").await > 0).await;
     let ready = program.get("/readyz").await.unwrap();
     assert_eq!(ready.status, 503);
     ready

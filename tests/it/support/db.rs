@@ -141,8 +141,8 @@ impl TestDb {
         PgConnection::connect_with(&options).await.unwrap()
     }
 
-    /// How many locks somebody waits for in this database, at all of its nodes.
-    pub async fn awaited_locks(&self) -> usize {
+    /// How many statements that begin so wait for a lock in this database, at all of its nodes.
+    pub async fn awaited_locks(&self, begin: &str) -> usize {
         let cluster = CLUSTER.get().expect("it made this database");
         let own = Url::parse(self.url.expose()).unwrap();
         let mut awaited = 0;
@@ -151,8 +151,10 @@ impl TestDb {
             address.set_path(own.path());
             let mut connection = PgConnection::connect(address.as_str()).await.unwrap();
             let count = "select count(*) from pg_stat_activity
-                         where wait_event_type = 'Lock' and datname = current_database()";
+                         where wait_event_type = 'Lock' and datname = current_database()
+                           and starts_with(lower(query), $1)";
             let count: i64 = sqlx::query_scalar(count)
+                .bind(begin)
                 .fetch_one(&mut connection)
                 .await
                 .unwrap();
