@@ -173,6 +173,13 @@ async fn what_is_wrong_with_the_database_is_no_fault_of_the_program() {
         assert_eq!(refused.status, 503, "{code}: {}", refused.text);
         assert_eq!(refused.header("retry-after"), "2", "{code}");
     }
+    // A transaction that was in the way of another one, and was rolled back.
+    for code in ["40P01", "40001"] {
+        refuse_with(&world.db, code).await;
+        let refused = ann.post("/v1/conversations", open.clone()).await;
+        assert_eq!(refused.expect(503)["code"], "busy", "{code}");
+        assert_eq!(refused.header("retry-after"), "1", "{code}");
+    }
     refuse_with(&world.db, "42P01").await;
     ann.post("/v1/conversations", open).await.expect(500);
 }
