@@ -175,6 +175,7 @@ impl Sides {
             toolset: &self.toolset,
             run: Some(RunId::new()),
             call_id: "call_1",
+            line: None,
             is_recorded: false,
             target: CallTarget::Pair {
                 server: "bank",

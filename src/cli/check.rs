@@ -38,7 +38,7 @@ fn has_servers(pack: &PackSummary) -> bool {
     !pack.servers.is_empty()
 }
 
-/// Fails when a pack would not load; warnings do not count.
+/// Fails when a pack would not load, or a condition in it says neither yes nor no; warnings do not count.
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
     let path = args.path.as_ref().unwrap_or(&config.packs);
     let check = if args.allow_unset {
@@ -72,7 +72,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
             ));
         }
     }
-    Ok(if report.is_ok() {
+    Ok(if report.errors() == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -21,7 +21,7 @@ use domain::{
     owner::SharedKey,
     pack::Pack,
     personal::{self, Values},
-    policy::{EffectiveAccess, Offer, offer},
+    policy::{EffectiveAccess, Offer, names::TAKES_UNKNOWN, offer},
     principal::{GUEST, roles_named_by},
     server::{AccessMode, FieldKind, ServerSpec, UserField},
 };
@@ -279,6 +279,12 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
     }
     for unmatched in pack.unmatched_names(spec, &discovery.tools) {
         let _ = write!(text, "\n  warning: {unmatched}");
+    }
+    for tool in spec.list_open_tools(&discovery.tools) {
+        let _ = write!(
+            text,
+            "\n  warning: the guarded tool {tool:?} {TAKES_UNKNOWN}"
+        );
     }
     for dropped in &discovery.dropped {
         let _ = write!(text, "\n  left out: {dropped}");

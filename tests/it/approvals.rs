@@ -16,6 +16,7 @@ mod notices; // what approvers hear where they chat
 mod personal; // with everybody's own credential
 mod restored; // when the database is a backup
 mod rules; // which state follows which, and codes
+mod spellings; // members that another reader takes for others
 mod states; // the transitions, one by one
 mod terminal; // two people at their terminals
 

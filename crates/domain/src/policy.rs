@@ -23,13 +23,17 @@ use serde::Serialize;
 
 use self::condition::Known;
 pub use self::{
-    condition::{CallFacts, Condition, Origin, Vars},
+    condition::{CallFacts, Condition, Flaw, Origin, Vars},
     denial::Denial,
-    limit::{Consequence, Limit, LimitScope, LimitedCall},
+    limit::{Amount, CallUsage, Consequence, Limit, LimitScope, LimitedCall, SumKey, SumUse},
     lookalikes::Standing,
     names::SampleCall,
 };
-use super::server::ServerSpec;
+use super::{
+    json::Json,
+    server::ServerSpec,
+    tool_schema::{self, MemberNames, Step, ToolSchema},
+};
 
 /// A tool name in which `*` stands for any characters, none included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -310,20 +314,6 @@ pub fn decide<'a>(
     }
 }
 
-/// The limits that a call counts for, each with its place among those of the server.
-pub fn limits_of_call<'a>(
-    server: &'a ServerSpec,
-    who: &EffectiveAccess,
-    tool: &str,
-    facts: &CallFacts<'_>,
-) -> Vec<(usize, &'a Limit)> {
-    let call = JudgedCall::new(who, facts);
-    let limits = server.limits(tool);
-    limits
-        .filter(|(_, limit)| call.is_of(limit.when.as_ref()))
-        .collect()
-}
-
 /// A call whose values conditions see. They are made when the first condition asks for them.
 struct JudgedCall<'f> {
     who: &'f EffectiveAccess,
@@ -371,6 +361,36 @@ impl ServerSpec {
     /// Whether rules look into the arguments of a call.
     pub fn has_conditions(&self, tool: &str) -> bool {
         self.conditions_of(tool).next().is_some() || self.has_limits(tool)
+    }
+
+    /// Whether a condition, a limit, a confirmation or an approval can apply to calls of the tool.
+    pub fn is_guarded(&self, tool: &str) -> bool {
+        self.approval_policies(tool).next().is_some()
+            || self.deny_rules(tool).next().is_some()
+            || self.has_limits(tool)
+    }
+
+    /// Why two readers could read different arguments, where rules guard the tool: what is judged may then not be what
+    /// the server does. `None` for `schema` where no list of the tools is known.
+    pub fn find_ambiguity(
+        &self,
+        tool: &str,
+        schema: Option<&ToolSchema>,
+        arguments: &Json,
+    ) -> Option<String> {
+        if !self.is_guarded(tool) {
+            return None;
+        }
+        let mut of_sums = MemberNames::default();
+        for path in self.limits(tool).filter_map(|(_, limit)| limit.sum.clone()) {
+            of_sums.insert(path.into_iter().map(Step::Member));
+        }
+        let conditions = self.conditions_of(tool).map(Condition::arguments);
+        let rules: Vec<_> = conditions.chain([&of_sums]).collect();
+        match schema {
+            Some(schema) => schema.find_ambiguity(arguments, &rules),
+            None => tool_schema::find_ambiguity(arguments, &rules),
+        }
     }
 
     /// Whether a list of the pack that lets tools in names this one without a wildcard.

@@ -11,12 +11,16 @@ mod exact;
 mod graph;
 mod older;
 mod patterns;
+mod spellings;
 
 use jsonschema::{Draft, PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value, value::RawValue};
 
-pub use self::older::modernize;
 use self::{exact::Exact, graph::Graph};
+pub use self::{
+    older::modernize,
+    spellings::{MemberNames, Step},
+};
 use super::json::Json;
 
 /// Bytes of one schema.
@@ -90,6 +94,12 @@ impl ToolSchema {
         &self.unchecked
     }
 
+    /// Why two readers could read different arguments, if they could; `rules` has the members that rules name.
+    pub fn find_ambiguity(&self, arguments: &Json, rules: &[&MemberNames]) -> Option<String> {
+        let graph = Graph::new(&self.schema).ok();
+        spellings::find_ambiguity(graph.as_ref(), arguments, rules)
+    }
+
     /// Whether a check of these arguments takes so little time and stack that it needs no thread of its own.
     pub fn is_quick(&self, arguments: &Json) -> bool {
         self.is_small && size_within(arguments, MAX_QUICK_BYTES).is_some()
@@ -120,6 +130,19 @@ impl ToolSchema {
             Err(problems.join("; "))
         }
     }
+}
+
+/// The same as [`ToolSchema::find_ambiguity`] where no schema is known.
+pub fn find_ambiguity(arguments: &Json, rules: &[&MemberNames]) -> Option<String> {
+    spellings::find_ambiguity(None, arguments, rules)
+}
+
+/// Whether the arguments of a tool may have members that its schema does not name.
+pub fn takes_unknown_members(raw: &RawValue) -> bool {
+    let Ok(schema) = serde_json::from_str::<Value>(raw.get()) else {
+        return false;
+    };
+    Graph::new(&schema).is_ok_and(|graph| spellings::takes_unknown_members(&graph))
 }
 
 /// Where the references of a schema lead.

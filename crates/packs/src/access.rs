@@ -19,7 +19,7 @@ use domain::{
     json::Decimal,
     pack::Authentication,
     policy::{
-        ApprovalPolicy, Condition, Consequence, DefaultAccess, DenyRule, Limit, LimitScope,
+        ApprovalPolicy, Condition, Consequence, DefaultAccess, DenyRule, Flaw, Limit, LimitScope,
         ToolAccess, ToolPattern, Vars,
     },
     principal::GUEST,
@@ -471,7 +471,10 @@ fn read_condition(object: &mut Object) -> Option<Condition> {
     let field = object.optional("when")?;
     let text = field.non_blank_text()?;
     match Condition::parse(&text.value) {
-        Ok(condition) => Some(condition),
+        Ok(condition) => {
+            report_flaw(&field, &text.shown, &condition);
+            Some(condition)
+        }
         Err(_) if text.from_env => {
             field.error("is no condition with the value of its variable", "");
             None
@@ -483,6 +486,31 @@ fn read_condition(object: &mut Object) -> Option<Condition> {
             );
             None
         }
+    }
+}
+
+/// Reports a condition that cannot mean what it says. One that names what there is not is refused: a rule against
+/// calls of an origin that is misspelt is none. What is the same for all calls is a warning.
+fn report_flaw(field: &Field, shown: &str, condition: &Condition) {
+    let vars = field.vars();
+    match condition.find_flaw(vars.as_ref()) {
+        None => {}
+        Some(Flaw::Unknown(what)) => field.error(
+            format!("{shown} cannot be meant: {what}"),
+            "correct the name, or add the value to `vars`",
+        ),
+        Some(Flaw::NoAnswer) => field.fault(
+            format!("{shown} is neither true nor false, so the rule always applies"),
+            "write a comparison, such as `args.amount > 1000`",
+        ),
+        Some(Flaw::Constant(true)) => field.warn(
+            format!("{shown} is true for all calls"),
+            "leave `when` out if that is meant",
+        ),
+        Some(Flaw::Constant(false)) => field.warn(
+            format!("{shown} is false for all calls, so the rule never applies"),
+            "remove the rule if that is meant",
+        ),
     }
 }
 

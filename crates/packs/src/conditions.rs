@@ -14,7 +14,7 @@ use domain::{
     config::Environment,
     ids::{AgentId, ServerId},
     pack::Pack,
-    policy::{Condition, Limit, SampleCall, ToolAccess, ToolPattern},
+    policy::{Condition, Limit, SampleCall, ToolAccess, ToolPattern, names::TAKES_UNKNOWN},
     secret::Secret,
     server::ServerSpec,
     tool::Tool,
@@ -100,6 +100,13 @@ impl ComparedRules {
             });
             self.problems.extend(problem);
         }
+        let open = server.list_open_tools(tools).into_iter();
+        self.problems.extend(open.map(|tool| {
+            let path = format!("mcp.servers[{}].toolAccess", place.at);
+            let node = place.node.get("toolAccess").unwrap_or(place.node);
+            let message = format!("the guarded tool {tool:?} {TAKES_UNKNOWN}");
+            place.warn_at(node, path, message, None)
+        }));
     }
 }
 
@@ -150,7 +157,15 @@ impl ServerPlace<'_> {
         let rules = self.node.get_path(&["toolAccess", rule.list]);
         let written = rules.and_then(|rules| rules.items().get(rule.at));
         let node = written.and_then(|rule| rule.get(field));
-        let node = node.unwrap_or(self.node);
+        let path = format!(
+            "mcp.servers[{}].toolAccess.{}[{}].{field}",
+            self.at, rule.list, rule.at
+        );
+        let hint = format!("the tool takes: {arguments}");
+        self.warn_at(node.unwrap_or(self.node), path, message, Some(hint))
+    }
+
+    fn warn_at(&self, node: &Node, path: String, message: String, hint: Option<String>) -> Problem {
         Problem {
             severity: Severity::Warning,
             file: self
@@ -160,12 +175,9 @@ impl ServerPlace<'_> {
                 .cloned()
                 .unwrap_or_default(),
             at: Some(node.at),
-            path: format!(
-                "mcp.servers[{}].toolAccess.{}[{}].{field}",
-                self.at, rule.list, rule.at
-            ),
+            path,
             message,
-            hint: Some(format!("the tool takes: {arguments}")),
+            hint,
             excerpt: None,
         }
     }

@@ -16,6 +16,7 @@ use super::{
     yaml::{Key, Node, Origin, Value, join_path},
 };
 use domain::{
+    policy::Vars,
     secret::Secret,
     template::{Missing, Template, TemplateError},
 };
@@ -118,6 +119,22 @@ impl<'a> Field<'a> {
     pub(super) fn warn_of_key(&self, at: Position, message: String, hint: &str) {
         let place = ProblemPlace { at, ..self.place() };
         self.context.report(Severity::Warning, place, message, hint);
+    }
+
+    /// Reports what lets a pack load and makes `check` fail.
+    pub(super) fn fault(&self, message: impl Into<String>, hint: &str) {
+        let place = self.place();
+        self.context
+            .report(Severity::Fault, place, message.into(), hint);
+    }
+
+    /// See [`ParseContext::set_vars`].
+    pub(super) fn set_vars(&self, vars: Vars) {
+        self.context.set_vars(vars);
+    }
+
+    pub(super) fn vars(&self) -> Option<Vars> {
+        self.context.vars()
     }
 
     fn place(&self) -> ProblemPlace<'_> {

@@ -126,8 +126,14 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         .cloned()
         .or_else(|| document.get_path(&["mcp", "servers"]));
     let named = list_server_names(listed.clone());
-    let servers = read_servers(&mut top, servers, &pack);
+    if document.get_path(&["vars"]).is_none() {
+        document.set_vars(Vars::default());
+    }
     let vars = read_vars(&mut top).unwrap_or_default();
+    if let (Some(servers), Some(vars)) = (servers, document.vars()) {
+        servers.set_vars(vars);
+    }
+    let servers = read_servers(&mut top, servers, &pack);
     let params = params_field(&mut top).and_then(|field| read_params(&field));
     let RegistryReferences {
         references,
@@ -187,7 +193,11 @@ pub(super) fn read_vars(top: &mut Object) -> Option<Vars> {
     let field = top.optional("vars")?;
     let values = field.object().and_then(|_| field.resolve_json());
     let values = values.as_ref().and_then(serde_json::Value::as_object);
+    let is_known = values.is_some();
     let vars = Vars::new(values.map(Members::from).unwrap_or_default());
+    if let (Ok(vars), true) = (&vars, is_known) {
+        field.set_vars(vars.clone());
+    }
     let refuse = |problem| {
         field.error(
             format!("conditions cannot use it: {problem}"),

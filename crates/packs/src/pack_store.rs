@@ -359,7 +359,9 @@ fn log_new_problems(report: &Report, logged: &Report) {
         let hint = problem.hint.as_deref().unwrap_or_default();
         match problem.severity {
             Severity::Error => tracing::error!(file, line, path, hint, "pack: {message}"),
-            Severity::Warning => tracing::warn!(file, line, path, hint, "pack: {message}"),
+            Severity::Fault | Severity::Warning => {
+                tracing::warn!(file, line, path, hint, "pack: {message}");
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use super::{
 };
 use domain::{
     config::Environment,
+    policy::Vars,
     template::{Missing, Template},
 };
 
@@ -78,6 +79,8 @@ pub(super) struct ParseContext<'a> {
     /// The sources that are not valid YAML. Excerpts show only keys of them.
     unreadable: RefCell<BTreeSet<usize>>,
     comments: RefCell<Vec<Comment>>,
+    /// What conditions may name as `vars`, if that is known.
+    vars: RefCell<Option<Vars>>,
 }
 
 impl<'a> ParseContext<'a> {
@@ -112,7 +115,17 @@ impl<'a> ParseContext<'a> {
             masked: RefCell::default(),
             unreadable: RefCell::default(),
             comments: RefCell::default(),
+            vars: RefCell::default(),
         }
+    }
+
+    /// The values that conditions may name as `vars`, for the rules that are read from now on.
+    pub(super) fn set_vars(&self, vars: Vars) {
+        *self.vars.borrow_mut() = Some(vars);
+    }
+
+    pub(super) fn vars(&self) -> Option<Vars> {
+        self.vars.borrow().clone()
     }
 
     /// A context for a file that this pack names.
@@ -122,6 +135,7 @@ impl<'a> ParseContext<'a> {
     {
         ParseContext {
             folder: self.folder.clone(),
+            vars: self.vars.clone(),
             ..ParseContext::new(file, text, self.env, self.unset)
         }
     }

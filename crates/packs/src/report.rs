@@ -59,6 +59,9 @@ pub struct Position {
 pub enum Severity {
     /// The pack does not load.
     Error,
+    /// The pack loads, so that an upgrade does not stop a start, but cannot mean what it says: `check` fails.
+    #[serde(rename = "error")]
+    Fault,
     /// The pack loads, but does not do what its author seems to intend.
     Warning,
 }
@@ -67,7 +70,7 @@ impl Report {
     pub fn errors(&self) -> usize {
         self.problems
             .iter()
-            .filter(|problem| problem.severity == Severity::Error)
+            .filter(|problem| problem.severity != Severity::Warning)
             .count()
     }
 
@@ -77,7 +80,8 @@ impl Report {
 
     /// Whether every pack loads. Warnings do not count.
     pub fn is_ok(&self) -> bool {
-        self.errors() == 0
+        let mut problems = self.problems.iter();
+        problems.all(|problem| problem.severity != Severity::Error)
     }
 
     /// Adds problems, each one once: the servers of `MCP_SERVERS_CONFIG` are read again for every pack.
@@ -119,7 +123,7 @@ impl Problem {
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Error => "error",
+            Self::Error | Self::Fault => "error",
             Self::Warning => "warning",
         })
     }

@@ -54,14 +54,15 @@ impl AuditQueue {
         (Self { sender, waits }, AuditReceiver(receiver))
     }
 
-    /// Queues the line of a call that is about to be sent; `Busy` when the database cannot keep up.
-    pub fn open(&self, row: AuditRow) -> Result<Line<'_>> {
+    /// Queues the line of a call that is about to be sent; `Busy` when the database cannot keep up. `waits`: the call waits
+    /// until the line is written, whatever the settings say.
+    pub fn open(&self, row: AuditRow, waits: bool) -> Result<Line<'_>> {
         let mut permits = self.sender.try_reserve_many(2).map_err(|_| queue_full())?;
         let (Some(first), Some(permit)) = (permits.next(), permits.next()) else {
             return Err(queue_full());
         };
         let (tenant, id, outcome) = (row.tenant, row.id, row.outcome);
-        let (confirm, written) = if self.waits {
+        let (confirm, written) = if self.waits || waits {
             let (confirm, written) = oneshot::channel();
             (Some(confirm), Some(written))
         } else {
@@ -91,7 +92,7 @@ fn queue_full() -> Error {
 }
 
 impl Line<'_> {
-    /// Completes when the line is written, or at once unless the settings say that calls wait.
+    /// Completes when the line is written, or at once unless the call waits for it.
     pub async fn wait_until_written(&mut self) -> Result<()> {
         match self.written.take() {
             Some(written) => written.await.map_err(|_| queue_full()),

@@ -219,6 +219,7 @@ impl ClientTools {
             toolset: &self.toolset,
             run: None,
             call_id: "",
+            line: None,
             is_recorded: false,
             target,
             origin: Origin::Mcp,

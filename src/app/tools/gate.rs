@@ -34,11 +34,13 @@ use domain::{
     canonical,
     elicitation::{Answer, Elicitation},
     error::Error,
-    ids::RunId,
+    ids::{AuditId, RunId},
     json::Json,
     message::{CallStatus, Refusal, ToolCall, ToolResult},
     orchestrator,
-    policy::{Allowed, CallFacts, Decision, DenyRule, LimitedCall, Origin, decide, is_offered},
+    policy::{
+        Allowed, CallFacts, CallUsage, Decision, DenyRule, LimitedCall, Origin, decide, is_offered,
+    },
     principal::Principal,
     run::ClaimedRun,
     server::ServerSpec,
@@ -57,8 +59,9 @@ pub struct Call<'a> {
     /// `None` for a client that calls tools itself.
     pub run: Option<RunId>,
     pub call_id: &'a str,
-    /// Whether the line of the call in the audit trail exists already ([`opening_line`]). Its outcome is then written
-    /// with the result.
+    /// The line of a run's call in the audit trail, by which the run is taken up after a crash.
+    pub line: Option<AuditId>,
+    /// Whether that line exists already ([`opening_line`]). Its outcome is then written with the result.
     pub is_recorded: bool,
     pub target: CallTarget<'a>,
     pub origin: Origin,
@@ -93,13 +96,14 @@ struct AdmittedCall<'a> {
     pub taken: Option<Uuid>,
 }
 
-/// A call whose user has answered.
+/// The answer of a call's user to its server's question.
 pub struct AnsweredCall {
     /// The credential of the connection that the server asked on.
     pub credential: String,
-    pub arguments: Box<RawValue>,
     pub answer: Answer,
     pub rounds: i32,
+    /// Under which id the call was taken from limits when it was sent before.
+    pub taken: Option<Uuid>,
 }
 
 /// Who asks for a call, and how.
@@ -133,13 +137,15 @@ impl AskedCall<'_> {
         decide(spec, self.toolset.access(), &named.tool.name, &facts)
     }
 
-    /// The decision by what other calls have left of limits. A call that it allows is taken from them.
+    /// The decision by what other calls have left of limits. A call that it allows is taken from them; `taken` before, it
+    /// is taken anew, so that it counts from now on.
     async fn judge<'s>(
         &self,
         app: &App,
         spec: &'s ServerSpec,
         named: &'s NamedTool,
         arguments: &Json,
+        taken: Option<Uuid>,
     ) -> Result<Judgement<'s>, Error> {
         let (access, tool) = (self.toolset.access(), &named.tool.name);
         let facts = self.facts(app, arguments);
@@ -150,29 +156,33 @@ impl AskedCall<'_> {
             user: &self.principal.user,
             who: access,
         };
-        let usages = limits::usages(spec, &call, &facts);
-        if usages.is_empty() {
+        let usage = CallUsage::new(spec, &call, &facts);
+        if usage.sums.is_empty() {
             let decision = decide(spec, access, tool, &facts);
-            return Ok(Judgement {
-                decision,
-                taken: None,
-            });
+            return Ok(Judgement { decision, taken });
         }
         let mut tx = app.db.tenant(self.principal.tenant).await?;
-        call_limits::lock(&mut tx, &usages).await?;
-        let exceeded = call_limits::list_exceeded(&mut tx, &usages).await?;
+        call_limits::lock(&mut tx, &usage.sums).await?;
+        if let Some(taken) = taken {
+            call_limits::give_back(&mut tx, taken).await?;
+        }
+        let exceeded = usage.list_exceeded(&call_limits::read(&mut tx, &usage.sums).await?);
         let facts = CallFacts {
             exceeded: &exceeded,
             ..facts
         };
         let decision = decide(spec, access, tool, &facts);
-        let mut taken = None;
-        if let Decision::Allow(_) = decision {
-            let id = *taken.insert(Uuid::now_v7());
-            call_limits::take(&mut tx, id, &usages).await?;
-            tx.commit().await?;
-        }
-        Ok(Judgement { decision, taken })
+        let Decision::Allow(_) = decision else {
+            // What was taken before stays, since the call was sent then.
+            return Ok(Judgement { decision, taken });
+        };
+        let id = taken.unwrap_or_else(Uuid::now_v7);
+        call_limits::take(&mut tx, id, &usage.sums).await?;
+        tx.commit().await?;
+        Ok(Judgement {
+            decision,
+            taken: Some(id),
+        })
     }
 }
 
@@ -198,7 +208,7 @@ pub fn opening_line(
         toolset,
         origin: run.origin_of(call),
     };
-    let arguments = fill_in(spec, named, call.arguments());
+    let arguments = fill_in(spec, named, use_own_names(spec, named, call.arguments()));
     let Decision::Allow(allowed) = asked.decide(app, spec, named, &arguments) else {
         return None;
     };
@@ -207,6 +217,7 @@ pub fn opening_line(
         principal: &run.principal,
         agent: toolset.agent(),
         run: Some(run.id),
+        line: call.audit_id,
         is_recorded: true,
     };
     let (arguments, unknown) = (call.arguments.get(), CallStatus::OutcomeUnknown);
@@ -229,6 +240,7 @@ pub fn opening_line_of_answered(
         principal: &run.principal,
         agent: &elicitation.agent,
         run: Some(run.id),
+        line: None,
         is_recorded: true,
     };
     let (server, tool) = (elicitation.server.as_str(), elicitation.tool.as_str());
@@ -246,38 +258,78 @@ fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
 }
 
 /// Makes the call, or returns why not. The result is for the model; even a failure of the program is such a result.
-pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
+pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
+    Box::pin(make(app, &call, None)).await
+}
+
+/// Makes a call again with its user's answer to the server's question. All checks of the first call are repeated.
+pub async fn call_with_answer(
+    app: &Arc<App>,
+    call: &Call<'_>,
+    answered: AnsweredCall,
+) -> ToolResult {
+    Box::pin(make(app, call, Some(answered))).await
+}
+
+async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -> ToolResult {
     let found = match &call.target {
         CallTarget::Name(name) => call.toolset.by_name(name),
         CallTarget::Pair { server, tool } => call.toolset.by_pair(server, tool),
     };
     let Some((spec, named)) = found else {
-        return deny(app, &call, unknown_tool(app, &call).into());
+        return deny(app, call, unknown_tool(app, call).into());
     };
-    if let (true, Ok(arguments)) = (orchestrator::is_built_in(spec), &mut call.arguments) {
-        orchestrator::use_own_arguments(&named.tool.name, arguments);
+    let (decision, arguments) = match admit(app, call, spec, named).await {
+        Ok(admitted) => admitted,
+        Err(reason) => return deny(app, call, reason),
+    };
+    if answered.is_none() {
+        let decided = DecidedCall {
+            principal: call.principal,
+            agent: call.toolset.agent(),
+            server: &spec.id,
+            tool: &named.tool,
+            origin: call.origin,
+            arguments: &arguments,
+        };
+        kept_calls::keep(app, &decided).await;
     }
-    let arguments = match admit(app, &call, spec, named).await {
-        Ok(arguments) => arguments,
-        Err(reason) => return deny(app, &call, reason),
-    };
-    let destination = match find_destination(app, &call, spec).await {
+    match decision {
+        Decision::Allow(_) | Decision::Approve(_) => {}
+        Decision::Deny(_) => return deny(app, call, unknown_tool(app, call).into()),
+        Decision::Refuse(rule) => return deny(app, call, Refused::by_rule(rule)),
+    }
+    let destination = match find_destination(app, call, spec).await {
         Ok(destination) => destination,
-        Err(reason) => return deny(app, &call, reason.into()),
+        Err(reason) => return deny(app, call, reason.into()),
     };
-    let Judgement { decision, taken } = match call.asked().judge(app, spec, named, &arguments).await
+    if answered
+        .as_ref()
+        .is_some_and(|answered| answered.credential != destination.credential())
     {
+        let reason = "not executed: the user's credential has changed since the server asked; make the call again";
+        return deny(app, call, reason.to_owned().into());
+    }
+    let taken = answered.as_ref().and_then(|answered| answered.taken);
+    let asked = call.asked();
+    let judged = asked.judge(app, spec, named, &arguments, taken).await;
+    let Judgement { decision, taken } = match judged {
         Ok(judgement) => judgement,
-        Err(error) => return refuse(&call, format!("not executed: {error}").into()),
+        Err(error) => return refuse(call, not_executed(&error).into()),
     };
     let allowed = match decision {
         Decision::Allow(allowed) => allowed,
-        Decision::Deny(_) => return deny(app, &call, unknown_tool(app, &call).into()),
-        Decision::Refuse(rule) => return deny(app, &call, Refused::by_rule(rule)),
+        Decision::Deny(_) => return deny(app, call, unknown_tool(app, call).into()),
+        Decision::Refuse(rule) => return deny(app, call, Refused::by_rule(rule)),
+        Decision::Approve(_) if answered.is_some() => {
+            let reason =
+                "not executed: this call needs consent by now; make it again if the user wants it";
+            return deny(app, call, reason.to_owned().into());
+        }
         Decision::Approve(policy) => {
             let arguments = match canonical::text(&arguments) {
                 Ok(arguments) => arguments,
-                Err(problem) => return deny(app, &call, Refused::unfit(problem)),
+                Err(problem) => return deny(app, call, Refused::unfit(problem)),
             };
             let credential = destination.credential();
             let request = approvals::ApprovalRequest {
@@ -294,7 +346,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
                 origin: call.origin,
                 is_shown: call.shows_requests,
             };
-            return request_approval(app, &call, request).await;
+            return request_approval(app, call, request).await;
         }
     };
     let arguments = arguments.to_raw();
@@ -303,77 +355,19 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     let permit = match permit.await {
         Ok(permit) => permit,
         Err(error) => {
-            call.give_back(app, taken).await;
-            return refuse(&call, format!("not executed: {error}").into());
+            call.give_back(app, taken.filter(|_| answered.is_none()))
+                .await;
+            return refuse(call, not_executed(&error).into());
         }
     };
     let ready = AdmittedCall {
         permit,
         tool: &named.tool.name,
         arguments,
-        rounds: 0,
+        rounds: answered.as_ref().map_or(0, |answered| answered.rounds),
         taken,
     };
-    send_admitted(app, &call, ready, None).await
-}
-
-/// Makes a call again with its user's answer to the server's question. All checks of the first call are repeated.
-pub async fn call_with_answer(
-    app: &Arc<App>,
-    call: &Call<'_>,
-    answered: AnsweredCall,
-) -> ToolResult {
-    let CallTarget::Pair { server, tool } = call.target else {
-        return deny(app, call, unknown_tool(app, call).into());
-    };
-    let Some((spec, named)) = call.toolset.by_pair(server, tool) else {
-        return deny(app, call, unknown_tool(app, call).into());
-    };
-    let Ok(arguments) = &call.arguments else {
-        return deny(
-            app,
-            call,
-            Refused::unfit("the arguments are not valid JSON"),
-        );
-    };
-    let allowed = match call.asked().decide(app, spec, named, arguments) {
-        Decision::Allow(allowed) => allowed,
-        Decision::Deny(_) => return deny(app, call, unknown_tool(app, call).into()),
-        Decision::Refuse(rule) => return deny(app, call, Refused::by_rule(rule)),
-        Decision::Approve(_) => {
-            let reason =
-                "not executed: this call needs consent by now; make it again if the user wants it";
-            return deny(app, call, reason.to_owned().into());
-        }
-    };
-    let destination = match find_destination(app, call, spec).await {
-        Ok(destination) => destination,
-        Err(reason) => return deny(app, call, reason.into()),
-    };
-    if destination.credential() != answered.credential {
-        let reason = "not executed: the user's credential has changed since the server asked; make the call again";
-        return deny(app, call, reason.to_owned().into());
-    }
-    let AnsweredCall {
-        arguments,
-        answer,
-        rounds,
-        ..
-    } = answered;
-    let permit = Permit::allowed(call.caller(app), &allowed, destination, &arguments, None);
-    let permit = match permit.await {
-        Ok(permit) => permit,
-        Err(error) => return refuse(call, format!("not executed: {error}").into()),
-    };
-    let ready = AdmittedCall {
-        permit,
-        tool: &named.tool.name,
-        arguments,
-        rounds,
-        // It was taken from limits when it was sent first.
-        taken: None,
-    };
-    send_admitted(app, call, ready, Some(answer)).await
+    send_admitted(app, call, ready, answered.map(|answered| answered.answer)).await
 }
 
 /// Sends an admitted call. It is sent again only after the server has answered it with questions that need no user, so
@@ -386,7 +380,8 @@ async fn send_admitted(
 ) -> ToolResult {
     let live = call.elicitation.is_some_and(|target| target.live);
     let call_questions = CallQuestions::for_call(app, call, &ready);
-    let mut taken = ready.taken;
+    // What is sent again, was sent.
+    let mut taken = ready.taken.filter(|_| ready.rounds == 0);
     for _ in 0..MAX_SENDS {
         let (questions, live_questions) = mpsc::unbounded_channel();
         let options = CallOptions {
@@ -405,7 +400,6 @@ async fn send_admitted(
             }
             _ => calling.await,
         };
-        // What is sent again, was sent.
         if sent.as_ref().is_err_and(CallError::is_unsent) {
             call.give_back(app, taken).await;
         }
@@ -450,6 +444,7 @@ impl<'a> Call<'a> {
             principal: self.principal,
             agent: self.toolset.agent(),
             run: self.run,
+            line: self.line,
             is_recorded: self.is_recorded,
         }
     }
@@ -464,12 +459,7 @@ async fn request_approval(
     let requested = match approvals::request(app, request).await {
         Ok(requested) => requested,
         Err(error) => {
-            if let Error::Internal(cause) = &error {
-                tracing::error!(
-                    error = format!("{cause:#}"),
-                    "a request for approval could not be kept"
-                );
-            }
+            log_internal(&error);
             return deny(
                 app,
                 call,
@@ -502,7 +492,20 @@ async fn find_destination(
     match resolve_destination(&call.caller(app), spec).await {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err(not_connected(spec)),
-        Err(error) => Err(format!("not executed: {error}")),
+        Err(error) => Err(not_executed(&error)),
+    }
+}
+
+/// Why a call is not made after an error, in words that tell nothing of the program's inside. The log has the cause.
+fn not_executed(error: &Error) -> String {
+    log_internal(error);
+    format!("not executed: {error}")
+}
+
+fn log_internal(error: &Error) {
+    if let Error::Internal(cause) = error {
+        let error = format!("{cause:#}");
+        tracing::error!(error, "a call is not made because of an internal error");
     }
 }
 
@@ -541,15 +544,17 @@ impl Refused {
     }
 }
 
-/// The gate's own checks, in order. Returns the arguments as they are judged and sent.
-async fn admit(
+/// The gate's own checks, in order. Returns the decision before limits are looked at, and the arguments as they are judged
+/// and sent.
+async fn admit<'s>(
     app: &App,
     call: &Call<'_>,
-    spec: &ServerSpec,
-    named: &NamedTool,
-) -> Result<Json, Refused> {
+    spec: &'s ServerSpec,
+    named: &'s NamedTool,
+) -> Result<(Decision<'s>, Json), Refused> {
+    let tool = &named.tool.name;
     // A denied caller must learn nothing about the arguments.
-    if !is_offered(spec, call.toolset.access(), &named.tool.name) {
+    if !is_offered(spec, call.toolset.access(), tool) {
         return Err(unknown_tool(app, call).into());
     }
     let arguments = call.arguments.as_ref().map_err(|_| {
@@ -560,18 +565,21 @@ async fn admit(
     if arguments.as_object().is_none() {
         return Err(Refused::unfit("the arguments must be one JSON object"));
     }
-    // What rules have judged is what is sent.
-    let arguments = fill_in(spec, named, arguments.clone());
-    let decision = call.asked().decide(app, spec, named, &arguments);
-    let needs_consent = matches!(decision, Decision::Approve(_));
-    if let Some(why) = call.ambiguity
-        && (needs_consent || spec.has_conditions(&named.tool.name))
-    {
-        return Err(Refused::unfit(format!(
-            "a call that needs approval, or may need it, must be clear beyond doubt, and {why}"
-        )));
+    let arguments = use_own_names(spec, named, arguments.clone());
+    if spec.is_guarded(tool) {
+        let schema = named.schema().await.map_err(Refused::unfit)?;
+        let ambiguity = call.ambiguity.map(str::to_owned);
+        let ambiguity = ambiguity.or_else(|| spec.find_ambiguity(tool, Some(schema), &arguments));
+        if let Some(why) = ambiguity {
+            return Err(Refused::unfit(format!(
+                "a call that rules of the pack look at must be clear beyond doubt, and {why}"
+            )));
+        }
     }
-    let arguments = if needs_consent {
+    // What rules have judged is what is sent.
+    let arguments = fill_in(spec, named, arguments);
+    let decision = call.asked().decide(app, spec, named, &arguments);
+    let arguments = if matches!(decision, Decision::Approve(_)) {
         canonical::with_defaults(&named.tool.input_schema, arguments)
     } else {
         arguments
@@ -580,20 +588,15 @@ async fn admit(
     checked.map_err(|problems| {
         Refused::unfit(format!("the arguments do not fit the tool: {problems}"))
     })?;
-    let decided = DecidedCall {
-        principal: call.principal,
-        agent: call.toolset.agent(),
-        server: &spec.id,
-        tool: &named.tool,
-        origin: call.origin,
-        arguments: &arguments,
-    };
-    kept_calls::keep(app, &decided).await;
-    match decision {
-        Decision::Approve(_) | Decision::Allow(_) => Ok(arguments),
-        Decision::Refuse(rule) => Err(Refused::by_rule(rule)),
-        Decision::Deny(_) => Err(unknown_tool(app, call).into()),
+    Ok((decision, arguments))
+}
+
+/// Gives arguments of the built-in server the names that its tools and the rules about them have.
+fn use_own_names(spec: &ServerSpec, named: &NamedTool, mut arguments: Json) -> Json {
+    if orchestrator::is_built_in(spec) {
+        orchestrator::use_own_arguments(&named.tool.name, &mut arguments);
     }
+    arguments
 }
 
 /// Puts the defaults of the tool's schema into arguments that conditions look into.

@@ -102,14 +102,18 @@ impl NamedTool {
 
     /// Checks arguments against the tool's schema, without a network look-up. The error names at most five problems.
     pub async fn check(&self, arguments: &Json) -> Result<(), String> {
+        schemas::check(self.schema().await?.clone(), arguments).await
+    }
+
+    /// The tool's schema, which is compiled once.
+    pub(super) async fn schema(&self) -> Result<&Arc<ToolSchema>, String> {
         let compile = || schemas::compile(self.tool.clone());
         let schema = self.schema.get_or_init(compile).await;
-        let schema = schema.as_ref().map_err(|reason| {
+        schema.as_ref().map_err(|reason| {
             format!(
                 "the server's schema of this tool cannot be used, so nothing was sent: {reason}"
             )
-        })?;
-        schemas::check(schema.clone(), arguments).await
+        })
     }
 }
 

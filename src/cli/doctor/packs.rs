@@ -43,7 +43,7 @@ impl LoadedPacks {
         let without_variables = packs::check_allowing_unset(folder, &here.env, servers);
         for problem in &report.problems {
             let code = match problem.severity {
-                Severity::Warning => Code::PacksDoubtful,
+                Severity::Fault | Severity::Warning => Code::PacksDoubtful,
                 Severity::Error if without_variables.problems.contains(problem) => {
                     Code::PacksBroken
                 }

@@ -168,6 +168,8 @@ async fn the_check_of_packs_compares_rules_with_the_tools_that_a_database_has_se
         );
     }
     assert!(!told.contains("confirm[0].when"), "{told}");
+    // The bank's schemas say `additionalProperties: false`.
+    assert!(!told.contains("takes unknown members"), "{told}");
 }
 
 #[tokio::test]

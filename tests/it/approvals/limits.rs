@@ -4,10 +4,13 @@ use futures_util::future::join_all;
 use http::{Method, StatusCode};
 
 use super::*;
-use crate::support::{
-    bank::start_slow_bank,
-    has::Has,
-    scripted::{Reply, Scripted, text as answer},
+use crate::{
+    elicitation::form,
+    support::{
+        bank::start_slow_bank,
+        has::Has,
+        scripted::{Reply, Scripted, text as answer},
+    },
 };
 
 /// The change of the bank's entry after which transfers are limited, and need no approval.
@@ -243,4 +246,165 @@ async fn a_call_that_was_not_sent_is_given_back_and_what_the_server_has_seen_is_
     assert!(lost.contains("may have"), "{lost}");
     let over = enter("do").await;
     assert!(over.contains("a limit is reached"), "{over}");
+}
+
+#[tokio::test]
+async fn two_tiers_of_one_sum_are_one_sum_with_two_answers() {
+    let tier = |most: u32, then: Value| {
+        let mut limit = json!({ "tools": ["send_money"], "sum": "args.amount", "per": "user", "over": "24h", "most": most });
+        change_pack(&mut limit, then);
+        limit
+    };
+    let limits = json!([
+        tier(
+            1000,
+            json!({ "then": "approve", "approvers": ["cfo"], "selfApproval": false })
+        ),
+        tier(
+            5000,
+            json!({ "then": "deny", "reason": "enough for today" })
+        ),
+    ]);
+    let world = world_with(|setup| setup.change_server(limited(&limits))).await;
+    let staff = Staff::of(&world).await;
+    for _ in 0..2 {
+        pay(&staff.ann, "400.00")
+            .await
+            .has(json!({ "isError": false }));
+    }
+    let waits = pay(&staff.ann, "400.00").await.to_string();
+    assert!(waits.contains("cfo"), "{waits}");
+    let queue = staff
+        .carl
+        .get("/v1/approvals?role=approver")
+        .await
+        .expect(200);
+    let request = queue["items"][0].clone();
+    approve(&staff.carl, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    let counted: (String, i64) =
+        sqlx::query_as("select sum(amount)::text, count(*) from limit_uses")
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+    assert_eq!(counted, ("1200".to_owned(), 3));
+    let refused = pay(&staff.ann, "3800.01").await.to_string();
+    assert!(refused.contains("enough for today"), "{refused}");
+    let waits = pay(&staff.ann, "3800.00").await.to_string();
+    assert!(waits.contains("cfo"), "{waits}");
+    assert_eq!(world.bank.executions("send_money"), 3);
+}
+
+/// A server whose tool asks its user something before it is done.
+async fn asking_ledger(required: Value) -> Scripted {
+    Scripted::modern(move |seen| {
+        let required = required.clone();
+        async move {
+            let is_answer = seen.body["params"]["inputResponses"].is_object();
+            match seen.method() {
+                "tools/list" => {
+                    let schema = json!({ "type": "object", "required": required,
+                                         "properties": { "amount": { "type": "number" } } });
+                    let tool = json!({ "name": "enter", "inputSchema": schema });
+                    Some(seen.result(json!({ "tools": [tool] })))
+                }
+                "tools/call" if !is_answer => {
+                    let form = form(&json!({ "name": { "type": "string", "title": "Your name" } }));
+                    Some(
+                        seen.result(
+                            json!({ "resultType": "input_required", "inputRequests": form }),
+                        ),
+                    )
+                }
+                "tools/call" => Some(seen.result(answer("done"))),
+                _ => None,
+            }
+        }
+    })
+    .await
+}
+
+/// The first request of a call is no promise that the second one fits.
+#[tokio::test]
+async fn a_call_whose_user_has_answered_counts_in_limits_from_then_on() {
+    let server = asking_ledger(json!(["amount"])).await;
+    let limited_to = |most: u32| {
+        let limit = json!({ "tools": ["enter"], "sum": "args.amount", "per": "user", "over": "30m", "most": most,
+                            "then": "deny", "reason": "that is all for now" });
+        json!({ "toolAccess": { "default": "users", "limits": [limit] } })
+    };
+    let mut entry =
+        json!({ "name": "ledger", "transport": "streamable-http", "url": server.url.to_string() });
+    change_pack(&mut entry, limited_to(100));
+    let world = world_with(|setup| setup.add_server(entry)).await;
+    let ann = world.user("ann", &["employee"]).await;
+    let made = || {
+        let calls = server.requests("tools/call").into_iter();
+        calls
+            .filter(|seen| seen.body["params"]["inputResponses"].is_object())
+            .count()
+    };
+    let ask = async |person: &Client, amount: u32| {
+        let chat = person.open("bank").await;
+        person
+            .say_and_wait(
+                &chat,
+                &format!("/call ledger enter {{\"amount\":{amount}}}"),
+            )
+            .await;
+        chat
+    };
+    // Its own taking is renewed, so that what has been taken once is not too much.
+    let chat = ask(&ann, 100).await;
+    ann.say_and_wait(&chat, "Ann").await;
+    assert_eq!(made(), 1);
+    // Less is left when the next one is answered than when it was asked.
+    let ben = world.user("ben", &["employee"]).await;
+    let chat = ask(&ben, 100).await;
+    world.change_server(limited_to(50));
+    world.app().packs.reload();
+    ben.say_and_wait(&chat, "Ben").await;
+    assert_eq!(made(), 1);
+    let messages = json!(ben.messages(&chat).await).to_string();
+    assert!(messages.contains("that is all for now"), "{messages}");
+    // What the server has seen stays taken.
+    let counted: (String, i64) =
+        sqlx::query_as("select sum(amount)::text, count(*) from limit_uses")
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+    assert_eq!(counted, ("200".to_owned(), 2));
+}
+
+#[tokio::test]
+async fn an_answered_call_that_does_not_fit_the_tool_any_more_is_not_sent() {
+    let server = asking_ledger(json!(["amount"])).await;
+    let stricter = asking_ledger(json!(["amount", "reason"])).await;
+    let entry = json!({ "name": "ledger", "transport": "streamable-http", "url": server.url.to_string(),
+                        "pin": "off", "toolAccess": { "default": "users" } });
+    let world = world_with(|setup| setup.add_server(entry)).await;
+    let ann = world.user("ann", &["employee"]).await;
+    let chat = ann.open("bank").await;
+    ann.say_and_wait(&chat, "/call ledger enter {\"amount\":1}")
+        .await;
+    assert_eq!(server.requests("tools/call").len(), 1);
+    world.change_server(json!({ "url": stricter.url.to_string() }));
+    world.app().packs.reload();
+    eventually(async || {
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
+        let request = ann.request(Method::POST, "/mcp/bank");
+        let request = request.header("mcp-protocol-version", "2025-11-25");
+        let listed = ann.send(request.json(&list)).await.text;
+        listed.contains(r#"["amount","reason"]"#)
+    })
+    .await;
+    ann.say_and_wait(&chat, "Ann").await;
+    let messages = json!(ann.messages(&chat).await).to_string();
+    assert_eq!(
+        messages.matches("do not fit the tool").count(),
+        1,
+        "{messages}"
+    );
+    assert_eq!(server.requests("tools/call").len(), 1);
+    assert_eq!(stricter.requests("tools/call").len(), 0);
 }

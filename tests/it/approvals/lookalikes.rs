@@ -208,6 +208,8 @@ async fn the_author_is_told_which_tools_are_guarded_for_what_they_look_like() {
         assert!(told.contains(&sentence), "{tool}: {told}");
     }
     assert!(!told.contains("warning: \"SendMoney2\""), "{told}");
+    let open = "warning: the guarded tool \"send_money\" takes unknown members";
+    assert!(told.contains(open), "{told}");
     let told = run(&["check", packs.path().to_str().unwrap()]).await;
     assert!(
         told.contains("\"SendMoney2\" can be taken for \"send_money\" in `approval`, and its calls need no approval"),

@@ -73,7 +73,7 @@ fn what_becomes_of_calls_is_what_the_page_of_approvals_says() {
         let (_, rest) = source.split_once(&format!("\n## {name}\n")).unwrap();
         rest.split("\n## ").next().unwrap().to_owned()
     };
-    assert_eq!(check_calls("deny:", &section("Only some calls")), 7);
+    assert_eq!(check_calls("deny:", &section("Only some calls")), 8);
     assert_eq!(check_calls("confirm:", &section("Asking the user")), 5);
 }
 

@@ -748,3 +748,86 @@ fn without_its_variable_the_operators_header_is_a_warning() {
         assert_eq!(pack.servers[0].for_discovery(), None);
     }
 }
+
+/// What a condition says whatever the call is. One that is neither true nor false does not stop a start.
+#[test]
+fn a_condition_that_cannot_be_meant_is_told_with_its_place() {
+    let report = |when: &str| {
+        let root = tempfile::tempdir().unwrap();
+        let rules = format!(
+            "vars: {{ known: [acme], most: 1000, way: chatt }}\n\
+             flows: {{ authentication: {{ rolesAttribute: roles }} }}\n\
+             mcp:\n  servers:\n    - name: bank\n      transport: streamable-http\n      url: https://bank.example/mcp\n      \
+             toolAccess:\n        default: users\n        deny:\n          - {{ tools: [pay], when: '{when}', reason: no }}\n"
+        );
+        write_pack(root.path(), "demo", &(MINIMAL.to_owned() + &rules));
+        packs::check(root.path(), &env(&[]), None)
+    };
+    for when in [
+        "vars.nope > 1",
+        "args.amount > vars.most.nope",
+        "args.to in vars.known && args.amount > vars[\"nope\"]",
+        "args.list.exists(x, x > vars.nope)",
+        "origin == \"chatt\"",
+        "\"Chat\" != origin",
+        "origin in [\"chat\", \"cli\"]",
+        "args.amount > 1 && origin == vars.way",
+    ] {
+        let report = report(when);
+        assert!(!report.is_ok() && report.errors() == 1, "{when}: {report}");
+        let at = report.problems[0].at.unwrap();
+        let line = report.problems[0].excerpt.as_ref().unwrap();
+        assert!(
+            at.line > 1 && line.text[..at.column - 1].ends_with("when: "),
+            "{report}"
+        );
+        assert!(report.to_string().contains("cannot be meant"), "{report}");
+    }
+    for when in [
+        "\"x\"",
+        "null",
+        "1",
+        "1 / 0 == 1",
+        "args.amount + 1",
+        "args.amount > 1 || vars.most",
+        "roles",
+        "size(args.list)",
+    ] {
+        let report = report(when);
+        assert!(report.is_ok() && report.errors() == 1, "{when}: {report}");
+    }
+    for when in [
+        "false",
+        "true",
+        "1 == 1",
+        "vars.most > 1",
+        "args.amount > 1 || true",
+        "!(\"acme\" in vars.known) && args.amount > 1",
+    ] {
+        let report = report(when);
+        assert_eq!(
+            (report.errors(), report.warnings()),
+            (0, 1),
+            "{when}: {report}"
+        );
+    }
+    for when in [
+        "args.amount > vars.most",
+        "origin == \"chat\" || origin in [\"mcp\", \"skill\"]",
+        "!(args.to in vars.known)",
+        "has(args.to) && args.to == \"x\"",
+        "args.flag",
+        "vars.known.exists(known, known == args.to)",
+        "args.list.exists(x, x > vars.most)",
+        "has(vars.nope) ? args.a == 1 : args.b == 2",
+        "now.getHours(\"UTC\") < 8",
+        "double(args.amount) > 10.0",
+    ] {
+        let report = report(when);
+        assert_eq!(
+            (report.errors(), report.warnings()),
+            (0, 0),
+            "{when}: {report}"
+        );
+    }
+}

@@ -332,3 +332,41 @@ fn a_pack_has_few_variables_that_conditions_can_look_into() {
         assert!(vars(bad).is_err());
     }
 }
+
+/// A loop is about the items of a list: of an object it would see the names alone, and the server may read the values.
+#[test]
+fn a_loop_over_an_object_of_the_arguments_cannot_be_evaluated() {
+    let outside = "args.to.exists(to, !to.endsWith('@example.org'))";
+    assert!(!asks(outside, r#"{"to":["a@example.org"]}"#));
+    assert!(asks(outside, r#"{"to":["a@example.org","b@x.com"]}"#));
+    assert!(asks(outside, r#"{"to":{"a@example.org":"b@x.com"}}"#));
+    assert!(asks(
+        "args.mail.to.exists(to, to == 'x')",
+        r#"{"mail":{"to":{"a":1}}}"#
+    ));
+    // Names can still be asked for, and objects compared.
+    assert!(!asks("'cc' in args.mail", r#"{"mail":{"to":1}}"#));
+    assert!(asks("args.mail == {'to': 1}", r#"{"mail":{"to":1}}"#));
+    assert!(!asks(
+        "vars.known.exists(known, known == args.to)",
+        r#"{"to":"x"}"#
+    ));
+}
+
+#[test]
+fn a_text_that_is_no_number_is_no_amount() {
+    for amount in ["-inf", "NaN", "inf", "-1e999"] {
+        let arguments = json!({ "amount": amount }).to_string();
+        assert!(asks("double(args.amount) > 1000.0", &arguments), "{amount}");
+    }
+    assert!(!asks(
+        "double(args.amount) > 1000.0",
+        r#"{"amount":"999.5"}"#
+    ));
+    // Below zero is a number; a rule that means it says so.
+    assert!(!asks("args.amount > 1000", r#"{"amount":-5}"#));
+    assert!(asks(
+        "!(args.amount >= 0 && args.amount <= 1000)",
+        r#"{"amount":-5}"#
+    ));
+}

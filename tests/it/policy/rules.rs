@@ -8,9 +8,10 @@ use domain::{
         ApprovalPolicy, CallFacts, Condition, Consequence, Decision, DenyRule, Limit, LimitScope,
         Offer, Origin, ToolAccess, Vars, decide, is_held_back, is_offered, offer,
     },
+    tool_schema::ToolSchema,
 };
 use proptest::prelude::*;
-use serde_json::Map;
+use serde_json::{Map, value::RawValue};
 use time::OffsetDateTime;
 
 use super::{
@@ -444,4 +445,61 @@ fn an_amount_is_a_decimal_that_is_not_below_zero() {
         assert_eq!(amount(written), None, "{written}");
     }
     assert_eq!(limit.amount(&Json::Null), None);
+}
+
+/// Every set of some names, beside a rule and a schema that name some: which of them a lenient reader takes for another.
+#[test]
+fn of_every_set_of_members_those_that_can_be_taken_for_others_are_found() {
+    const NAMES: [&str; 9] = [
+        "amount", "Amount", "a_mount", "AMOUNT", "to", "TO", "note", "No-Te", "other",
+    ];
+    let fold = |name: &str| name.to_lowercase().replace(['_', '-'], "");
+    let spec = with(&[approval(Some("args.amount > 2"), &["cfo"], 1, false)]);
+    let open = with(&[]);
+    let raw =
+        RawValue::from_string(r#"{"type":"object","properties":{"amount":{},"to":{}}}"#.to_owned());
+    let schema = ToolSchema::compile(&raw.unwrap()).unwrap();
+    for bits in 0..1 << NAMES.len() {
+        let given: Vec<_> = (0..NAMES.len())
+            .filter(|at| bits >> at & 1 == 1)
+            .map(|at| NAMES[at])
+            .collect();
+        let members: Vec<_> = given.iter().map(|name| format!("{name:?}:1")).collect();
+        let flat = Json::parse(&format!("{{{}}}", members.join(","))).unwrap();
+        let is_pair = given
+            .iter()
+            .enumerate()
+            .any(|(at, one)| given[..at].iter().any(|other| fold(one) == fold(other)));
+        let is_other = |named: &[&str]| {
+            given
+                .iter()
+                .any(|name| named.iter().any(|it| it != name && fold(it) == fold(name)))
+        };
+        let find = |schema, arguments: &Json| {
+            let found = spec.find_ambiguity("send_money", schema, arguments);
+            found.is_some()
+        };
+        assert_eq!(
+            find(Some(&schema), &flat),
+            is_pair || is_other(&["amount", "to"]),
+            "{given:?}"
+        );
+        assert_eq!(
+            find(None, &flat),
+            is_pair || is_other(&["amount"]),
+            "{given:?}"
+        );
+        // Below a member that nothing is said of, only two that are one.
+        for text in [
+            format!(r#"{{"free":{flat}}}"#),
+            format!(r#"{{"free":[[{flat}]]}}"#),
+        ] {
+            let deep = Json::parse(&text).unwrap();
+            assert_eq!(find(Some(&schema), &deep), is_pair, "{text}");
+        }
+        assert_eq!(
+            open.find_ambiguity("send_money", Some(&schema), &flat),
+            None
+        );
+    }
 }

@@ -2,9 +2,19 @@
 
 use std::{fs, process::Command};
 
+use domain::{
+    ids::UserId,
+    json::Json,
+    policy::{
+        CallFacts, EffectiveAccess, Origin,
+        trial::{Trial, TriedCall},
+    },
+};
+use serde_json::{Map, json};
 use tempfile::TempDir;
+use time::OffsetDateTime;
 
-use crate::support::packs::{MINIMAL, write_pack};
+use crate::support::packs::{MINIMAL, load, write_pack};
 
 const RULES: &str = r#"
 flows: { authentication: { rolesAttribute: roles } }
@@ -160,6 +170,60 @@ fn a_file_that_is_not_understood_says_where_and_what_to_write() {
         assert!(!good, "{said}");
         for problem in problems {
             assert!(said.contains(problem), "{problem}: {said}");
+        }
+    }
+}
+
+/// Every order of some amounts, beside the sum that two tiers look at.
+#[test]
+fn tiers_of_one_sum_are_one_sum_with_several_answers() {
+    let tiers = "
+mcp:
+  servers:
+    - name: bank
+      transport: streamable-http
+      url: https://bank.example/mcp
+      toolAccess:
+        default: public
+        limits:
+          - { tools: [pay], sum: args.amount, per: tenant, over: 1h, most: 10, then: approve, approvers: [cfo] }
+          - { tools: [pay], sum: args.amount, per: tenant, over: 1h, most: 20.5, then: deny, reason: enough }
+          - { tools: [pay], per: tenant, over: 1h, most: 4, then: deny, reason: too often }
+flows: { authentication: { rolesAttribute: roles } }
+";
+    let pack = load(&(MINIMAL.to_owned() + tiers));
+    let amounts = [0.5, 5.0, 10.0];
+    for order in 0..3_usize.pow(5) {
+        let (mut trial, mut sum, mut count) = (Trial::default(), 0.0, 0);
+        for at in 0..5 {
+            let amount = amounts[order / 3_usize.pow(at) % 3];
+            let arguments = Json::from(&json!({ "amount": amount }));
+            let verdict = trial.judge(&TriedCall {
+                agent: pack.id(),
+                server: &pack.servers[0],
+                tool: "pay",
+                user: &UserId("ann".into()),
+                who: &EffectiveAccess::default(),
+                facts: CallFacts {
+                    arguments: &arguments,
+                    claims: &Map::new(),
+                    origin: Origin::Chat,
+                    now: OffsetDateTime::UNIX_EPOCH,
+                    vars: &pack.vars,
+                    exceeded: &[],
+                },
+            });
+            let wanted = match (sum + amount, count + 1) {
+                (total, _) if total > 20.5 => "enough",
+                (_, count) if count > 4 => "too often",
+                (total, _) if total > 10.0 => "waits for cfo",
+                _ => "it is made",
+            };
+            let told = verdict.to_string();
+            assert!(told.contains(wanted), "{order} {at}: {told}, {wanted}");
+            if !told.contains("refused") {
+                (sum, count) = (sum + amount, count + 1);
+            }
         }
     }
 }

@@ -1,7 +1,18 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use chatelaine::app::tools::{
+    gate::{self, Call, CallTarget},
+    toolset,
+};
+use domain::{
+    ids::{AgentId, AuditId, RunId, UserId},
+    json::Json,
+    policy::Origin,
+    principal::Principal,
+};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::world_with;
 use crate::support::{
@@ -113,6 +124,75 @@ async fn a_kill_in_the_middle_of_a_call_leaves_it_unknown_and_made_once() {
     json!(results_kept).has(json!([{ "status": "outcome_unknown" }]));
     assert!(results(&world.model.last_request())[0].contains("was not repeated"));
     assert_eq!(bank.executions("send_money"), 1);
+}
+
+/// A condition on the time, or another policy, may let a call go that waited when its row was written.
+#[tokio::test]
+async fn a_call_of_a_run_is_not_sent_before_it_has_a_line_of_its_own() {
+    let two = Two::start(Duration::from_secs(3)).await;
+    let app = two.world.app();
+    let principal = Principal {
+        tenant: two.world.tenant.id,
+        user: UserId("fin".into()),
+        authenticated: true,
+        claims: Arc::new(Map::from_iter([("roles".to_owned(), json!(["finance"]))])),
+        locale: None,
+        key: None,
+    };
+    let pack = app.packs.get(&AgentId::parse("bank").unwrap()).unwrap();
+    let toolset = toolset::select(app, &principal, &pack).await.unwrap();
+    let line = AuditId::new();
+    let call = Call {
+        principal: &principal,
+        toolset: &toolset,
+        run: Some(RunId::new()),
+        call_id: "c1",
+        line: Some(line),
+        is_recorded: false,
+        target: CallTarget::Pair {
+            server: "bank",
+            tool: "send_money",
+        },
+        origin: Origin::Chat,
+        arguments: Ok(Json::from(&payment("8.00"))),
+        ambiguity: None,
+        progress: mcp::progress_channel().0,
+        cancel: CancellationToken::default(),
+        elicitation: None,
+        shows_requests: false,
+    };
+    let look = async {
+        eventually(async || two.bank.executions("send_money") == 1).await;
+        let count = "select count(*) from audit where id = $1";
+        let lines: i64 = sqlx::query_scalar(count)
+            .bind(line.0)
+            .fetch_one(&mut two.world.db.as_tenant(two.world.tenant.id).await)
+            .await
+            .unwrap();
+        lines
+    };
+    let (_, lines) = tokio::join!(gate::call(app, call), look);
+    assert_eq!(lines, 1, "the line is there while the bank works");
+}
+
+/// Eight calls of a step are made at once; the ninth waits for one of them.
+#[tokio::test]
+async fn the_line_of_a_call_that_waited_has_the_time_at_which_it_was_sent() {
+    let two = Two::start(Duration::from_millis(800)).await;
+    let payments: [_; 9] =
+        std::array::from_fn(|at| ("bank__send_money", payment(&format!("{}.00", at + 1))));
+    two.world
+        .model
+        .reply(calls(payments))
+        .reply(text("All is paid."));
+    two.here.say_and_wait(&two.id, "pay").await;
+    let waited: f64 = sqlx::query_scalar(
+        "select extract(epoch from max(at) - min(at))::float8 from audit where action = 'tool.call'",
+    )
+    .fetch_one(&mut two.world.db.as_tenant(two.world.tenant.id).await)
+    .await
+    .unwrap();
+    assert!(waited >= 0.8, "{waited}");
 }
 
 #[tokio::test]

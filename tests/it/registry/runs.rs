@@ -92,6 +92,7 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
         toolset: &toolset,
         run: Some(RunId::new()),
         call_id: "c1",
+        line: None,
         is_recorded: false,
         target: CallTarget::Pair {
             server: "docs",

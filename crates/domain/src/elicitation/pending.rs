@@ -72,6 +72,9 @@ pub struct Request {
     pub questions: Vec<Question>,
     /// The server's own.
     pub state: Option<String>,
+    /// Under which id the call was taken from limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Uuid>,
 }
 
 /// What the user has answered so far. It has no `Debug`: the values are the user's.
@@ -100,6 +103,7 @@ impl Request {
             keys: Vec::new(),
             questions,
             state: None,
+            taken: None,
         })
     }
 

@@ -24,16 +24,20 @@ use cel::{
         traits::{Container, Indexer, Iterable, Sizer},
         types::{
             CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString,
-            CelTimestamp, Type,
+            CelTimestamp, DOUBLE_TYPE, LIST_TYPE, Type,
         },
         value::{StaticVal, Val},
     },
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
+use strum::IntoEnumIterator as _;
 use time::OffsetDateTime;
 
-use crate::json::{Decimal, Json, Members};
+use crate::{
+    json::{Decimal, Json, Members},
+    tool_schema::{MemberNames, Step},
+};
 
 /// The longest condition, in bytes.
 pub const MAX_LENGTH: usize = 1000;
@@ -56,7 +60,9 @@ const MAX_SUMS: usize = 8;
 
 const ARGUMENTS: &str = "args";
 const CLAIMS: &str = "claims";
-const VARIABLES: [&str; 6] = [ARGUMENTS, "roles", CLAIMS, "origin", "now", "vars"];
+const ORIGIN: &str = "origin";
+const VARS: &str = "vars";
+const VARIABLES: [&str; 6] = [ARGUMENTS, "roles", CLAIMS, ORIGIN, "now", VARS];
 const HAS: &str = operators::HAS;
 const LOOPS: [&str; 4] = [
     operators::ALL,
@@ -89,6 +95,24 @@ const OPERATORS: [&str; 16] = [
     operators::LESS,
     operators::IN,
 ];
+const ARITHMETIC: [&str; 6] = [
+    operators::SUBSTRACT,
+    operators::ADD,
+    operators::MULTIPLY,
+    operators::DIVIDE,
+    operators::MODULO,
+    operators::NEGATE,
+];
+/// Functions with a value that is neither true nor false, beside those that read a time.
+const NOT_BOOL: [&str; 7] = [
+    "size",
+    "int",
+    "uint",
+    FINITE,
+    "string",
+    "timestamp",
+    "duration",
+];
 const FUNCTIONS: [&str; 20] = [
     "size",
     "contains",
@@ -113,9 +137,27 @@ const FUNCTIONS: [&str; 20] = [
 ];
 
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
-    let env = Env::stdlib().with_optional_support(false);
+    let mut env = Env::stdlib().with_optional_support(false);
+    env.add_overload(LIST, LIST, vec![LIST_TYPE], |mut of| Ok(of.remove(0)))
+        .expect("no other function has its name");
+    env.add_overload(FINITE, FINITE, vec![DOUBLE_TYPE], |mut of| {
+        let value = of.remove(0);
+        let double = value.downcast_ref::<CelDouble>();
+        if double.is_some_and(|double| double.inner().is_finite()) {
+            Ok(value)
+        } else {
+            Err(ExecutionError::function_error("double", "it is no number"))
+        }
+    })
+    .expect("no other function has its name");
     Arc::new(env)
 });
+
+/// What is put around an argument that a loop goes through. The loops of CEL go through the keys of an object, too, and a
+/// rule about a list would say nothing of what the server reads.
+const LIST: &str = "@list";
+/// What is put around `double(…)`: a text such as `NaN` or `-inf` is no amount, and less than every other.
+const FINITE: &str = "@finite";
 
 /// When a rule applies. Compiled once, when its pack is read.
 #[derive(Clone)]
@@ -128,7 +170,7 @@ pub struct Condition {
 /// What a condition names.
 #[derive(Default)]
 struct Names {
-    arguments: BTreeSet<String>,
+    arguments: MemberNames,
     claims: BTreeSet<String>,
     sums: usize,
     steps: usize,
@@ -147,7 +189,7 @@ pub struct CallFacts<'a> {
 }
 
 /// The way on which a call comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumIter)]
 #[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
 #[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
 #[strum(serialize_all = "snake_case", const_into_str)]
@@ -193,6 +235,7 @@ impl Condition {
                 .parse(source)
                 .map_err(|errors| first_problem(&errors))?;
             names.check(&expression, &mut Vec::new())?;
+            name_members(&expression, &[], &mut names.arguments);
             let program = ENV.compile(source);
             let program = program.map_err(|errors| first_problem(&errors))?;
             let mut expression = program.expression().clone();
@@ -224,9 +267,34 @@ impl Condition {
         &self.names.claims
     }
 
-    /// The arguments that it names.
-    pub fn arguments(&self) -> &BTreeSet<String> {
+    /// The arguments that it names, and what it names in them.
+    pub fn arguments(&self) -> &MemberNames {
         &self.names.arguments
+    }
+
+    /// What is wrong with it, whatever the call is. `None` for `vars` where the pack's are not known.
+    pub fn find_flaw(&self, vars: Option<&Vars>) -> Option<Flaw> {
+        let none = Vars::default();
+        let facts = CallFacts {
+            arguments: &Json::Null,
+            claims: &Map::new(),
+            origin: Origin::default(),
+            now: OffsetDateTime::UNIX_EPOCH,
+            vars: vars.unwrap_or(&none),
+            exceeded: &[],
+        };
+        let inspection = Inspection {
+            known: Known::new(&facts, std::iter::empty()),
+            has_vars: vars.is_some(),
+        };
+        if let Some(unknown) = inspection.find_unknown(&self.expression) {
+            return Some(Flaw::Unknown(unknown));
+        }
+        match inspection.answer(&self.expression) {
+            Answer::Open => None,
+            Answer::Always(holds) => Some(Flaw::Constant(holds)),
+            Answer::Never => Some(Flaw::NoAnswer),
+        }
     }
 
     /// Why it cannot be evaluated for arguments of these types, if their types are the reason. Each part is tried, since
@@ -243,6 +311,186 @@ impl Condition {
     }
 }
 
+/// Why a condition cannot mean what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// It names what there is not: a value of `vars`, or an origin.
+    Unknown(String),
+    /// It, or a part that should be true or false, never is.
+    NoAnswer,
+    /// It is the same for all calls.
+    Constant(bool),
+}
+
+/// What an expression can be, over all calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Open,
+    Always(bool),
+    /// Neither true nor false.
+    Never,
+}
+
+/// A look at a condition that no call is known to.
+struct Inspection {
+    known: Known,
+    has_vars: bool,
+}
+
+impl Inspection {
+    /// Whether no call makes an expression another one.
+    fn is_fixed(&self, expression: &IdedExpr) -> bool {
+        let are_fixed = |parts: &[IdedExpr]| parts.iter().all(|part| self.is_fixed(part));
+        match &expression.expr {
+            Expr::Literal(_) => true,
+            Expr::Ident(name) => self.has_vars && name == VARS,
+            Expr::Select(select) => self.is_fixed(&select.operand),
+            Expr::Call(call) => {
+                let target = call.target.as_deref();
+                target.is_none_or(|target| self.is_fixed(target)) && are_fixed(&call.args)
+            }
+            Expr::List(list) => are_fixed(&list.elements),
+            Expr::Map(_) | Expr::Struct(_) | Expr::Comprehension(_) | Expr::Unspecified => false,
+        }
+    }
+
+    fn evaluate(&self, expression: &IdedExpr) -> Option<Box<dyn Val>> {
+        let value = CelValue::resolve_val(expression, &self.known.0).ok()?;
+        Some(value.clone_as_boxed())
+    }
+
+    /// What an expression names that there is not.
+    fn find_unknown(&self, expression: &IdedExpr) -> Option<String> {
+        let find = |part: &IdedExpr| self.find_unknown(part);
+        match &expression.expr {
+            Expr::Select(select) => find(&select.operand),
+            Expr::Call(call) => {
+                let mut parts = call.target.as_deref().into_iter().chain(&call.args);
+                let found = parts.find_map(find);
+                found.or_else(|| match (call.func_name.as_str(), call.args.as_slice()) {
+                    (operators::INDEX, [of, _]) if is_in(of, VARS) && self.is_fixed(expression) => {
+                        let is_there = self.evaluate(expression).is_some();
+                        (!is_there).then(|| format!("there is no `{}`", written(expression)))
+                    }
+                    (operators::EQUALS | operators::NOT_EQUALS, [one, other]) => {
+                        let other = match (is_origin(one), is_origin(other)) {
+                            (true, false) => other,
+                            (false, true) => one,
+                            _ => return None,
+                        };
+                        let value = self.evaluate(other).filter(|_| self.is_fixed(other))?;
+                        find_unknown_origin(&*value)
+                    }
+                    (operators::IN, [one, list]) if is_origin(one) && self.is_fixed(list) => {
+                        let list = self.evaluate(list)?;
+                        let mut items = list.as_iterable()?.iter();
+                        std::iter::from_fn(|| items.next().map(|item| item.clone_as_boxed()))
+                            .find_map(|item| find_unknown_origin(&*item))
+                    }
+                    _ => None,
+                })
+            }
+            Expr::List(list) => list.elements.iter().find_map(find),
+            Expr::Map(map) => map.entries.iter().find_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => find(&entry.key).or_else(|| find(&entry.value)),
+                EntryExpr::StructField(_) => None,
+            }),
+            Expr::Comprehension(of) => find(&of.iter_range).or_else(|| find(&of.loop_step)),
+            Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => None,
+        }
+    }
+
+    fn answer(&self, expression: &IdedExpr) -> Answer {
+        if let Expr::Call(call) = &expression.expr {
+            let parts: Vec<_> = call.args.iter().map(|part| self.answer(part)).collect();
+            match (call.func_name.as_str(), parts.as_slice()) {
+                (operators::LOGICAL_NOT, [Answer::Always(holds)]) => return Answer::Always(!holds),
+                (operators::LOGICAL_NOT, [part]) => return *part,
+                (name @ (operators::LOGICAL_AND | operators::LOGICAL_OR), [one, other]) => {
+                    // What decides whatever the other part is.
+                    let decides = Answer::Always(name == operators::LOGICAL_OR);
+                    return match (*one, *other) {
+                        (one, other) if one == decides || other == decides => decides,
+                        (Answer::Never, _) | (_, Answer::Never) => Answer::Never,
+                        (Answer::Always(_), part) | (part, Answer::Always(_)) => part,
+                        _ => Answer::Open,
+                    };
+                }
+                (operators::CONDITIONAL, [when, one, other]) => {
+                    return match (*when, *one, *other) {
+                        (Answer::Always(true), part, _) | (Answer::Always(false), _, part) => part,
+                        (Answer::Never, ..) | (_, Answer::Never, _) | (.., Answer::Never) => {
+                            Answer::Never
+                        }
+                        (_, one, other) if one == other => one,
+                        _ => Answer::Open,
+                    };
+                }
+                _ => {}
+            }
+        }
+        if self.is_fixed(expression) {
+            let value = self.evaluate(expression);
+            let flag = value.and_then(|value| Some(*value.downcast_ref::<CelBool>()?.inner()));
+            return flag.map_or(Answer::Never, Answer::Always);
+        }
+        if is_never_bool(expression) {
+            Answer::Never
+        } else {
+            Answer::Open
+        }
+    }
+}
+
+/// Whether an expression has a value of another type, whatever the call is.
+fn is_never_bool(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Ident(name) => VARIABLES.contains(&name.as_str()),
+        Expr::Call(call) => {
+            let name = call.func_name.as_str();
+            ARITHMETIC.contains(&name) || NOT_BOOL.contains(&name) || name.starts_with("get")
+        }
+        Expr::List(_) | Expr::Map(_) => true,
+        Expr::Comprehension(of) => matches!(of.accu_init.expr, Expr::List(_)),
+        Expr::Literal(_) | Expr::Select(_) | Expr::Struct(_) | Expr::Unspecified => false,
+    }
+}
+
+fn is_origin(expression: &IdedExpr) -> bool {
+    matches!(&expression.expr, Expr::Ident(name) if name == ORIGIN)
+}
+
+/// A value in `vars` as an author writes it.
+fn written(expression: &IdedExpr) -> String {
+    match &expression.expr {
+        Expr::Call(call) => match call.args.as_slice() {
+            [of, index] => match &index.expr {
+                Expr::Literal(LiteralValue::String(name)) => {
+                    format!("{}.{}", written(of), name.inner())
+                }
+                _ => format!("{}[…]", written(of)),
+            },
+            _ => String::new(),
+        },
+        _ => VARS.to_owned(),
+    }
+}
+
+fn find_unknown_origin(value: &dyn Val) -> Option<String> {
+    let all: Vec<&str> = Origin::iter().map(Into::into).collect();
+    let name = value
+        .downcast_ref::<CelString>()
+        .map(|name| name.inner().to_owned());
+    match name {
+        Some(name) if all.contains(&name.as_str()) => None,
+        Some(name) => Some(format!(
+            "there is no origin {name:?}; there are {}",
+            all.join(", ")
+        )),
+        None => Some(format!("an origin is a text; there are {}", all.join(", "))),
+    }
+}
+
 /// Why an expression that should be true or false is neither.
 fn find_type_problem(expression: &IdedExpr, known: &Known) -> Option<String> {
     if let Expr::Call(call) = &expression.expr
@@ -256,7 +504,8 @@ fn find_type_problem(expression: &IdedExpr, known: &Known) -> Option<String> {
             Some("a part of it is neither true nor false".to_owned())
         }
         Err(
-            problem @ (ExecutionError::NoSuchOverload(_)
+            problem @ (ExecutionError::UnexpectedType { .. }
+            | ExecutionError::NoSuchOverload(_)
             | ExecutionError::ValuesNotComparable(..)
             | ExecutionError::UnsupportedBinaryOperator(..)),
         ) => Some(problem.to_string()),
@@ -274,7 +523,7 @@ fn first_problem(errors: &ParseErrors) -> String {
 }
 
 /// Writes `args.amount` as `args["amount"]`. It is the same value, and a decision takes a fifth less time: of the first,
-/// the crate asks at each call whether there is a variable with this whole name.
+/// the crate asks at each call whether there is a variable with this whole name. Adds [`LIST`] and [`FINITE`].
 fn index_members(expression: &mut IdedExpr) {
     let id = expression.id;
     match &mut expression.expr {
@@ -298,6 +547,9 @@ fn index_members(expression: &mut IdedExpr) {
         Expr::Call(call) => {
             let parts = call.target.as_deref_mut().into_iter().chain(&mut call.args);
             parts.for_each(index_members);
+            if call.func_name == "double" {
+                wrap(expression, FINITE);
+            }
         }
         Expr::List(list) => list.elements.iter_mut().for_each(index_members),
         Expr::Map(map) => {
@@ -312,9 +564,132 @@ fn index_members(expression: &mut IdedExpr) {
             let parts = [&mut of.iter_range, &mut of.accu_init, &mut of.loop_cond];
             let parts = parts.into_iter().chain([&mut of.loop_step, &mut of.result]);
             parts.for_each(index_members);
+            if is_in(&of.iter_range, ARGUMENTS) {
+                wrap(&mut of.iter_range, LIST);
+            }
         }
         Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) | Expr::Unspecified => {}
     }
+}
+
+fn wrap(expression: &mut IdedExpr, function: &str) {
+    let id = expression.id;
+    let inner = std::mem::take(expression);
+    let call = CallExpr {
+        func_name: function.to_owned(),
+        target: None,
+        args: vec![inner],
+    };
+    *expression = IdedExpr {
+        id,
+        expr: Expr::Call(call),
+    };
+}
+
+/// Whether an expression is a variable, or a value in it.
+fn is_in(expression: &IdedExpr, variable: &str) -> bool {
+    match &expression.expr {
+        Expr::Ident(name) => name == variable,
+        Expr::Call(call) if call.func_name == operators::INDEX => {
+            let of = call.args.first();
+            of.is_some_and(|of| is_in(of, variable))
+        }
+        _ => false,
+    }
+}
+
+/// Notes the members of arguments that an expression names, in which the macros are calls. `bound` has the variable of the
+/// loop around it, and the places that it stands for.
+fn name_members(expression: &IdedExpr, bound: &[(&str, Vec<Path>)], into: &mut MemberNames) {
+    for path in places_of(expression, bound) {
+        into.insert(path);
+    }
+    match &expression.expr {
+        Expr::Select(select) => name_members(&select.operand, bound, into),
+        Expr::Call(call) => {
+            if let (Some(list), [variable, body]) = (&call.target, call.args.as_slice())
+                && LOOPS.contains(&call.func_name.as_str())
+                && let Expr::Ident(variable) = &variable.expr
+            {
+                name_members(list, bound, into);
+                let each = with_step(places_of(list, bound), &Step::Each);
+                name_members(body, &[(variable, each)], into);
+                return;
+            }
+            if let (operators::IN, [name, of]) = (call.func_name.as_str(), call.args.as_slice())
+                && let Expr::Literal(LiteralValue::String(name)) = &name.expr
+            {
+                let member = Step::Member(name.inner().to_owned());
+                for path in with_step(places_of(of, bound), &member) {
+                    into.insert(path);
+                }
+            }
+            let parts = call.target.as_deref().into_iter().chain(&call.args);
+            parts.for_each(|part| name_members(part, bound, into));
+        }
+        Expr::List(list) => {
+            let items = list.elements.iter();
+            items.for_each(|item| name_members(item, bound, into));
+        }
+        Expr::Map(map) => {
+            for entry in &map.entries {
+                if let EntryExpr::MapEntry(entry) = &entry.expr {
+                    name_members(&entry.key, bound, into);
+                    name_members(&entry.value, bound, into);
+                }
+            }
+        }
+        Expr::Literal(_)
+        | Expr::Ident(_)
+        | Expr::Struct(_)
+        | Expr::Comprehension(_)
+        | Expr::Unspecified => {}
+    }
+}
+
+type Path = Vec<Step>;
+
+/// The places in the arguments whose values an expression may be.
+fn places_of(expression: &IdedExpr, bound: &[(&str, Vec<Path>)]) -> Vec<Path> {
+    match &expression.expr {
+        Expr::Ident(name) => {
+            let item = bound.iter().find(|(variable, _)| variable == name);
+            match item {
+                Some((_, places)) => places.clone(),
+                None if name == ARGUMENTS => vec![Path::new()],
+                None => Vec::new(),
+            }
+        }
+        Expr::Select(select) => {
+            let member = Step::Member(select.field.clone());
+            with_step(places_of(&select.operand, bound), &member)
+        }
+        Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::INDEX, [of, index]) => {
+                let step = match &index.expr {
+                    Expr::Literal(LiteralValue::String(name)) => {
+                        Step::Member(name.inner().to_owned())
+                    }
+                    _ => Step::Each,
+                };
+                with_step(places_of(of, bound), &step)
+            }
+            (operators::CONDITIONAL, [_, one, other]) => {
+                [places_of(one, bound), places_of(other, bound)].concat()
+            }
+            (operators::FILTER, _) => {
+                let list = call.target.as_deref();
+                list.map(|list| places_of(list, bound)).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+fn with_step(mut places: Vec<Path>, step: &Step) -> Vec<Path> {
+    places.iter_mut().for_each(|path| path.push(step.clone()));
+    places
 }
 
 /// How deep the brackets of a text are nested, those in quotes included.
@@ -438,10 +813,7 @@ impl Names {
         bound: &mut Vec<String>,
     ) -> Result<(), String> {
         match &of.expr {
-            Expr::Ident(variable) if variable == ARGUMENTS => {
-                self.arguments.insert(name.to_owned());
-                Ok(())
-            }
+            Expr::Ident(variable) if variable == ARGUMENTS => Ok(()),
             Expr::Ident(variable) if variable == CLAIMS => {
                 self.claims.insert(name.to_owned());
                 Ok(())

@@ -1,14 +1,20 @@
 //! Limits over time (`limits`): how much, or how often, may be called in a while. The sum is one of decimals, which the
 //! database adds up; a double would lose cents.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use sha2::{Digest, Sha256};
 
-use super::{ApprovalPolicy, Condition, DenyRule, EffectiveAccess, ToolPattern};
+use super::{
+    ApprovalPolicy, CallFacts, Condition, DenyRule, EffectiveAccess, JudgedCall, ToolPattern,
+};
 use crate::{
     ids::{AgentId, ServerId, UserId},
     json::{Decimal, Json, Number},
+    server::ServerSpec,
 };
 
 /// The most digits of an amount, before and behind the point.
@@ -80,7 +86,7 @@ impl Limit {
     }
 
     /// What the sums of a call are kept under. `most` is no part of it, so that it can be raised.
-    pub fn keys(&self, of: &LimitedCall<'_>) -> Vec<[u8; 32]> {
+    fn keys(&self, of: &LimitedCall<'_>) -> Vec<SumKey> {
         let scope: &'static str = self.per.into();
         let tools: Vec<_> = self.tools.iter().map(|tool| tool.0.as_str()).collect();
         let when = self.when.as_ref().map(Condition::source);
@@ -97,6 +103,110 @@ impl Limit {
                 of.who.roles.iter().map(|role| key(role)).collect()
             }
             LimitScope::Role | LimitScope::Tenant => vec![key("")],
+        }
+    }
+}
+
+/// What a sum is kept under.
+pub type SumKey = [u8; 32];
+
+/// A sum, and what a call adds to it.
+#[derive(Clone, Debug)]
+pub struct SumUse {
+    pub key: SumKey,
+    /// The time before each call that counts.
+    pub over: Duration,
+    /// `None` for one that nobody can add up.
+    pub amount: Option<Decimal>,
+}
+
+/// The limits that a call counts for. Limits that differ in `most` and `then` alone are tiers of one sum, to which the call
+/// is added once. The gate, which keeps sums in the database, and trials, which keep them in memory, both judge by it.
+pub struct CallUsage<'a> {
+    /// Each with its place among those of the server, what the call adds, and its sums.
+    limits: Vec<(usize, &'a Limit, Option<Decimal>, Vec<SumKey>)>,
+    /// Each sum once, in one order, in which they can be locked.
+    pub sums: Vec<SumUse>,
+}
+
+impl<'a> CallUsage<'a> {
+    pub fn new(server: &'a ServerSpec, call: &LimitedCall<'_>, facts: &CallFacts<'_>) -> Self {
+        let judged = JudgedCall::new(call.who, facts);
+        let limits = server.limits(call.tool);
+        let limits = limits.filter(|(_, limit)| judged.is_of(limit.when.as_ref()));
+        let limits: Vec<_> = limits
+            .map(|(at, limit)| (at, limit, limit.amount(facts.arguments), limit.keys(call)))
+            .collect();
+        let mut sums = BTreeMap::new();
+        for (_, limit, amount, keys) in &limits {
+            for key in keys {
+                sums.entry(*key).or_insert_with(|| SumUse {
+                    key: *key,
+                    over: limit.over,
+                    amount: amount.clone(),
+                });
+            }
+        }
+        Self {
+            limits,
+            sums: sums.into_values().collect(),
+        }
+    }
+
+    /// The places of the limits that the call would exceed, by what other calls have added to its sums.
+    pub fn list_exceeded(&self, used: &HashMap<SumKey, Amount>) -> Vec<usize> {
+        let limits = self.limits.iter().filter(|(_, limit, amount, keys)| {
+            let Some(amount) = amount else { return true };
+            let (amount, most) = (Amount::from(amount), Amount::from(&limit.most));
+            let used = |key| used.get(key).copied().unwrap_or_default();
+            keys.iter().any(|key| used(key).plus(amount) > most)
+        });
+        limits.map(|(at, ..)| *at).collect()
+    }
+}
+
+/// A sum of decimals: its whole part, and its fraction in units of 10⁻³⁰. No call adds more digits than that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount {
+    whole: u128,
+    fraction: u128,
+}
+
+const ONE: u128 = 10_u128.pow(30);
+
+impl From<&Decimal> for Amount {
+    fn from(decimal: &Decimal) -> Self {
+        let (whole, fraction) = decimal.split();
+        Self { whole, fraction }
+    }
+}
+
+impl Amount {
+    /// A sum as the database writes it, in digits and a point.
+    pub fn of_row(sum: &str) -> Self {
+        let (whole, fraction) = sum.split_once('.').unwrap_or((sum, ""));
+        Self {
+            // More than that is more than any limit.
+            whole: whole.parse().unwrap_or(u128::MAX),
+            fraction: format!("{fraction:0<30}").parse().unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        let fraction = self.fraction + other.fraction;
+        let whole = self.whole.saturating_add(other.whole);
+        Self {
+            whole: whole.saturating_add(fraction / ONE),
+            fraction: fraction % ONE,
+        }
+    }
+
+    /// Takes a part out again.
+    pub(super) fn minus(self, part: Self) -> Self {
+        let borrow = u128::from(self.fraction < part.fraction);
+        Self {
+            whole: self.whole - part.whole - borrow,
+            fraction: self.fraction + borrow * ONE - part.fraction,
         }
     }
 }

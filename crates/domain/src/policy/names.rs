@@ -17,6 +17,7 @@ use crate::{
     pack::Pack,
     server::ServerSpec,
     tool::Tool,
+    tool_schema::takes_unknown_members,
 };
 
 /// How deep a value is made to try conditions with.
@@ -89,6 +90,21 @@ impl Pack {
     }
 }
 
+impl ServerSpec {
+    /// The tools that rules guard and whose schema takes members that it does not name: a rule cannot tell what the server
+    /// makes of those.
+    pub fn list_open_tools<'t>(&self, tools: &'t [Arc<Tool>]) -> Vec<&'t str> {
+        let tools = tools.iter();
+        let open = tools.filter(|tool| {
+            self.is_guarded(&tool.name) && takes_unknown_members(&tool.input_schema)
+        });
+        open.map(|tool| tool.name.as_str()).collect()
+    }
+}
+
+/// What to say of such tools.
+pub const TAKES_UNKNOWN: &str = "takes unknown members, of which the rules know nothing; its schema should say `additionalProperties: false`";
+
 /// A call of a tool with arguments of the types that its schema says, to try rules with.
 pub struct SampleCall<'a> {
     tool: &'a Tool,
@@ -130,7 +146,7 @@ impl<'a> SampleCall<'a> {
             vars,
             exceeded: &[],
         };
-        let problem = match self.find_missing(condition.arguments()) {
+        let problem = match self.find_missing(condition.arguments().names()) {
             Some(missing) => missing,
             None => condition.find_type_problem(&facts)?,
         };

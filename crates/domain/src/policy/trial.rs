@@ -10,12 +10,11 @@ use std::{
 use time::OffsetDateTime;
 
 use super::{
-    ApprovalPolicy, CallFacts, Condition, Consequence, Decision, Denial, DenyRule, EffectiveAccess,
-    LimitedCall, ToolAccess, decide, limits_of_call,
+    Amount, ApprovalPolicy, CallFacts, CallUsage, Condition, Consequence, Decision, Denial,
+    DenyRule, EffectiveAccess, LimitedCall, SumKey, ToolAccess, decide,
 };
 use crate::{
     ids::{AgentId, UserId},
-    json::Decimal,
     server::ServerSpec,
 };
 
@@ -66,7 +65,7 @@ pub struct RulePlace {
 /// What has been added up so far. Calls are to come in the order of their times.
 #[derive(Default)]
 pub struct Trial {
-    sums: HashMap<[u8; 32], RollingSum>,
+    sums: HashMap<SumKey, RollingSum>,
 }
 
 /// The sum of the calls in the time of a limit.
@@ -74,41 +73,6 @@ pub struct Trial {
 struct RollingSum {
     uses: VecDeque<(OffsetDateTime, Amount)>,
     sum: Amount,
-}
-
-/// A decimal: its whole part, and its fraction in units of 10⁻³⁰. No call adds more digits than that.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Amount {
-    whole: u128,
-    fraction: u128,
-}
-
-const ONE: u128 = 10_u128.pow(30);
-
-impl From<&Decimal> for Amount {
-    fn from(decimal: &Decimal) -> Self {
-        let (whole, fraction) = decimal.split();
-        Self { whole, fraction }
-    }
-}
-
-impl Amount {
-    fn plus(self, other: Self) -> Self {
-        let fraction = self.fraction + other.fraction;
-        Self {
-            whole: self.whole + other.whole + fraction / ONE,
-            fraction: fraction % ONE,
-        }
-    }
-
-    /// Takes a part out again.
-    fn minus(self, part: Self) -> Self {
-        let borrow = u128::from(self.fraction < part.fraction);
-        Self {
-            whole: self.whole - part.whole - borrow,
-            fraction: self.fraction + borrow * ONE - part.fraction,
-        }
-    }
 }
 
 impl RollingSum {
@@ -130,13 +94,21 @@ impl Trial {
     /// What would become of a call. One that is not refused counts for the calls after it, also if it would have waited:
     /// whoever approves it lets it count.
     pub fn judge(&mut self, call: &TriedCall<'_>) -> Verdict {
+        let ambiguity = call
+            .server
+            .find_ambiguity(call.tool, None, call.facts.arguments);
         let exceeded = self.list_exceeded(call);
         let facts = CallFacts {
             exceeded: &exceeded,
             ..call.facts
         };
         let decision = decide(call.server, call.who, call.tool, &facts);
-        let verdict = Verdict::new(call.server, &decision);
+        let verdict = match (ambiguity, &decision) {
+            (Some(reason), Decision::Allow(_) | Decision::Approve(_) | Decision::Refuse(_)) => {
+                Verdict::Refuse { reason, rule: None }
+            }
+            _ => Verdict::new(call.server, &decision),
+        };
         if !matches!(verdict, Verdict::Refuse { .. } | Verdict::Deny(_)) {
             self.add(call);
         }
@@ -145,48 +117,36 @@ impl Trial {
 
     /// Adds a call that was made.
     pub fn add(&mut self, call: &TriedCall<'_>) {
-        for (_, limit) in limits_of_call(call.server, call.who, call.tool, &call.facts) {
-            let Some(amount) = limit.amount(call.facts.arguments) else {
-                continue;
-            };
-            for key in limit.keys(&call.limited()) {
-                let sum = self.sums.entry(key).or_default();
-                sum.add(call.facts.now, (&amount).into());
+        for sum in call.usage().sums {
+            if let Some(amount) = &sum.amount {
+                let known = self.sums.entry(sum.key).or_default();
+                known.add(call.facts.now, amount.into());
             }
         }
     }
 
     /// The places of the limits that a call would exceed.
     fn list_exceeded(&mut self, call: &TriedCall<'_>) -> Vec<usize> {
-        let mut exceeded = Vec::new();
-        for (at, limit) in limits_of_call(call.server, call.who, call.tool, &call.facts) {
-            let amount = limit.amount(call.facts.arguments);
-            let is_exceeded = amount.is_none_or(|amount| {
-                let (amount, most) = (Amount::from(&amount), Amount::from(&limit.most));
-                let keys = limit.keys(&call.limited()).into_iter();
-                let mut sums = keys.map(|key| {
-                    let sum = self.sums.get_mut(&key);
-                    sum.map(|sum| sum.since(call.facts.now - limit.over))
-                });
-                sums.any(|sum| sum.unwrap_or_default().plus(amount) > most)
-            });
-            if is_exceeded {
-                exceeded.push(at);
-            }
-        }
-        exceeded
+        let usage = call.usage();
+        let used = usage.sums.iter().filter_map(|sum| {
+            let known = self.sums.get_mut(&sum.key)?;
+            Some((sum.key, known.since(call.facts.now - sum.over)))
+        });
+        let used = used.collect();
+        usage.list_exceeded(&used)
     }
 }
 
 impl TriedCall<'_> {
-    fn limited(&self) -> LimitedCall<'_> {
-        LimitedCall {
+    fn usage(&self) -> CallUsage<'_> {
+        let call = LimitedCall {
             agent: self.agent,
             server: &self.server.id,
             tool: self.tool,
             user: self.user,
             who: self.who,
-        }
+        };
+        CallUsage::new(self.server, &call, &self.facts)
     }
 }
 

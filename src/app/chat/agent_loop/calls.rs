@@ -46,8 +46,9 @@ pub(super) struct StepCall {
     pub call: ToolCall,
     /// What is wrong with the text of the arguments, if anything is.
     flaw: Option<BadArguments>,
-    /// Its line in the audit trail, if the call may be sent. The line is written before the call is sent: with the row
-    /// of the call, or, for a call that waits for another one to end, with the result of that other call.
+    /// Its line in the audit trail, if the call may be sent, from when its turn has come. The line is written before the
+    /// call is sent: with the row of the call, or, for a call that waits for another one to end, with the result of that
+    /// other call.
     line: Option<AuditRow>,
 }
 
@@ -121,8 +122,7 @@ pub(super) fn is_skill(call: &ToolCall) -> bool {
 
 /// The lines in the audit trail of the calls that begin at once.
 pub(super) fn first_lines(calls: &[StepCall]) -> Vec<AuditRow> {
-    let first = calls.iter().take(MAX_PARALLEL_CALLS);
-    first.filter_map(|call| call.line.clone()).collect()
+    calls.iter().filter_map(|call| call.line.clone()).collect()
 }
 
 /// The calls of one step while they are made.
@@ -152,9 +152,15 @@ impl RunWorker {
     /// The calls of a model's reply.
     pub(super) fn calls_of_reply(&self, reply: &Reply, toolset: &Toolset) -> Vec<StepCall> {
         let calls = resolve(reply, toolset).into_iter();
+        let calls = calls.map(|(call, flaw)| StepCall {
+            call,
+            flaw,
+            line: None,
+        });
+        let mut calls: Vec<_> = calls.collect();
+        let first = calls.iter_mut().take(MAX_PARALLEL_CALLS);
+        first.for_each(|call| self.open_line(toolset, call));
         calls
-            .map(|(call, flaw)| self.step_call(toolset, call, flaw))
-            .collect()
     }
 
     pub(super) fn step_call(
@@ -163,11 +169,21 @@ impl RunWorker {
         call: ToolCall,
         flaw: Option<BadArguments>,
     ) -> StepCall {
-        let line = match flaw {
-            Some(BadArguments::Unparsed(_)) => None,
-            _ => gate::opening_line(&self.app, &self.run, toolset, &call),
+        let mut call = StepCall {
+            call,
+            flaw,
+            line: None,
         };
-        StepCall { call, flaw, line }
+        self.open_line(toolset, &mut call);
+        call
+    }
+
+    /// Makes the line of a call whose turn has come.
+    fn open_line(&self, toolset: &Toolset, of: &mut StepCall) {
+        of.line = match of.flaw {
+            Some(BadArguments::Unparsed(_)) => None,
+            _ => gate::opening_line(&self.app, &self.run, toolset, &of.call),
+        };
     }
 
     /// Makes the calls of one step, whose [`first_lines`] are written. Each call gets exactly one result.
@@ -217,9 +233,9 @@ impl RunWorker {
             }
             next = step.next();
             if let Some(next) = &mut next
-                && self.cancel.is_cancelled()
+                && !self.cancel.is_cancelled()
             {
-                next.line = None;
+                self.open_line(step.toolset, next);
             }
             let line = next.as_ref().and_then(|next| next.line.as_ref());
             let role = self.role_of_result(&step_call.call, &result, step.for_model);
@@ -349,6 +365,7 @@ impl RunWorker {
             toolset,
             run: Some(run_id),
             call_id: &call.call_id,
+            line: call.audit_id,
             is_recorded: step_call.line.is_some(),
             target,
             origin: self.run.origin_of(call),

@@ -228,6 +228,7 @@ impl RunWorker {
             toolset: &toolset,
             run: Some(self.run.id),
             call_id: &elicitation.call_id,
+            line: None,
             is_recorded: true,
             target: CallTarget::Pair {
                 server: elicitation.server.as_str(),
@@ -252,9 +253,9 @@ impl RunWorker {
         let credential = elicitation.credential.clone();
         let answered = AnsweredCall {
             credential,
-            arguments: request.arguments,
             answer,
             rounds: elicitation.round,
+            taken: request.taken,
         };
         Ok(gate::call_with_answer(&self.app, &call, answered).await)
     }

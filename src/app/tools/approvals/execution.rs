@@ -44,18 +44,18 @@ use domain::{
     message::{CallStatus, ToolResult},
     pack::Pack,
     pin::Pin,
-    policy::{CallFacts, Decision, EffectiveAccess, LimitedCall, decide},
+    policy::{CallFacts, CallUsage, Decision, EffectiveAccess, LimitedCall, decide},
     principal::Principal,
     resource,
     server::{AccessMode, ServerSpec},
     tool::Tool,
     trace_context::TRACES,
 };
-use mcp::{CallError, CallOptions, Key, RepeatCheck};
+use mcp::{CallError, CallOptions, Key, RepeatCheck, schemas};
 use store::{
     approvals::{Transition, TransitionGuard},
     audit::AuditRow,
-    call_limits::{self, Usage},
+    call_limits,
 };
 
 /// Pause before an unreachable server is tried again, until the request lapses.
@@ -291,6 +291,15 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
         }
         Err(error) => return Err(error.into()),
     };
+    // It may have been asked for before the gate looked at this.
+    let schema = schemas::compile(tool.clone())
+        .await
+        .map_err(NotSent::Revoked)?;
+    let given = Json::parse(arguments.get()).unwrap_or(Json::Null);
+    if let Some(why) = spec.find_ambiguity(&tool.name, Some(&schema), &given) {
+        let reason = format!("its arguments are not clear beyond doubt: {why}");
+        return Err(NotSent::Revoked(reason));
+    }
     Ok(PreparedCall {
         permitted,
         destination,
@@ -359,12 +368,15 @@ pub async fn permitted_server(app: &App, approval: &Approval) -> Result<Recheck>
         Json::Null
     };
     let permitted = PermittedCall::new(pack.clone(), principal, spec, arguments);
-    let usages = permitted.usages(app, approval);
-    let mut exceeded = Vec::new();
-    if !usages.is_empty() {
-        let mut tx = app.db.tenant(approval.tenant).await?;
-        exceeded = call_limits::list_exceeded(&mut tx, &usages).await?;
-    }
+    let exceeded = {
+        let usage = permitted.usage(app, approval);
+        if usage.sums.is_empty() {
+            Vec::new()
+        } else {
+            let mut tx = app.db.tenant(approval.tenant).await?;
+            usage.list_exceeded(&call_limits::read(&mut tx, &usage.sums).await?)
+        }
+    };
     Ok(match permitted.find_change(app, approval, &exceeded) {
         Some(reason) => Recheck::Outdated(reason),
         None => Recheck::Permitted(Box::new(permitted)),
@@ -402,8 +414,8 @@ impl PermittedCall {
         }
     }
 
-    /// What the call adds to the sums of limits.
-    fn usages(&self, app: &App, approval: &Approval) -> Vec<Usage> {
+    /// The limits that the call counts for.
+    fn usage(&self, app: &App, approval: &Approval) -> CallUsage<'_> {
         let call = LimitedCall {
             agent: &approval.agent,
             server: &approval.server,
@@ -411,7 +423,7 @@ impl PermittedCall {
             user: approval.requester(),
             who: &self.access,
         };
-        limits::usages(&self.spec, &call, &self.facts(app, approval, &[]))
+        CallUsage::new(&self.spec, &call, &self.facts(app, approval, &[]))
     }
 
     /// Why it is not the call any more that was approved.
@@ -483,7 +495,10 @@ async fn list_tools(
 }
 
 /// The tool of a request, if the server still describes it as it did when the call was requested.
-fn find_same_tool<'t>(tools: &'t [Arc<Tool>], approval: &Approval) -> Result<&'t Tool, String> {
+fn find_same_tool<'t>(
+    tools: &'t [Arc<Tool>],
+    approval: &Approval,
+) -> Result<&'t Arc<Tool>, String> {
     let tool = tools.iter().find(|tool| tool.name == approval.tool);
     let tool = tool.ok_or_else(|| "its server does not have the tool any more".to_owned())?;
     if canonical::fingerprint(tool).ok() == Some(approval.fingerprint) {
@@ -546,14 +561,14 @@ pub async fn start(
     if !decision::is_approved(&mut tx, &packs, &started).await? {
         return Ok(Some(VOTES_GONE.to_owned()));
     }
-    let usages = permitted.usages(app, approval);
-    if !usages.is_empty() {
-        call_limits::lock(&mut tx, &usages).await?;
-        let exceeded = call_limits::list_exceeded(&mut tx, &usages).await?;
+    let usage = permitted.usage(app, approval);
+    if !usage.sums.is_empty() {
+        call_limits::lock(&mut tx, &usage.sums).await?;
+        let exceeded = usage.list_exceeded(&call_limits::read(&mut tx, &usage.sums).await?);
         if let Some(reason) = permitted.find_change(app, approval, &exceeded) {
             return Ok(Some(reason));
         }
-        call_limits::take(&mut tx, approval.id.0, &usages).await?;
+        call_limits::take(&mut tx, approval.id.0, &usage.sums).await?;
     }
     let step = AuditedStep::new("approval.executing", approval.requester());
     audit(app, &mut tx, &started, step).await?;
@@ -582,6 +597,7 @@ fn call_context<'a>(app: &'a Arc<App>, approval: &'a Approval) -> CallContext<'a
         principal: &approval.principal,
         agent: &approval.agent,
         run: approval.run,
+        line: None,
         is_recorded: true,
     }
 }

@@ -5,32 +5,8 @@
 use uuid::Uuid;
 
 use crate::app::App;
-use domain::{
-    error::Result,
-    ids::TenantId,
-    policy::{CallFacts, LimitedCall, limits_of_call},
-    server::ServerSpec,
-};
-use store::call_limits::{self, Usage};
-
-/// What a call adds to the sums of the limits that it counts for.
-pub(in crate::app::tools) fn usages(
-    server: &ServerSpec,
-    call: &LimitedCall<'_>,
-    facts: &CallFacts<'_>,
-) -> Vec<Usage> {
-    let limits = limits_of_call(server, call.who, call.tool, facts).into_iter();
-    let usages = limits.map(|(at, limit)| Usage {
-        limit: at,
-        keys: limit.keys(call),
-        amount: limit
-            .amount(facts.arguments)
-            .map(|amount| amount.canonical()),
-        most: limit.most.canonical(),
-        over: limit.over,
-    });
-    usages.collect()
-}
+use domain::{error::Result, ids::TenantId};
+use store::call_limits;
 
 pub(in crate::app::tools) async fn give_back(app: &App, tenant: TenantId, call: Uuid) {
     let given = async {
@@ -40,6 +16,10 @@ pub(in crate::app::tools) async fn give_back(app: &App, tenant: TenantId, call: 
     };
     let given: Result<()> = given.await;
     if let Err(error) = given {
-        tracing::warn!(%error, "what a call took from limits could not be given back; it ends with their time");
+        let error = format!("{:#}", anyhow::Error::from(error));
+        tracing::warn!(
+            error,
+            "what a call took from limits could not be given back; it ends with their time"
+        );
     }
 }

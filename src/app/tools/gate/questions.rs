@@ -69,6 +69,7 @@ pub(super) struct CallQuestions<'a> {
     app: &'a Arc<App>,
     principal: &'a Principal,
     arguments: &'a RawValue,
+    taken: Option<Uuid>,
     /// A row without a question, from which the row of each question is made.
     draft: Elicitation,
 }
@@ -105,6 +106,7 @@ impl<'a> CallQuestions<'a> {
             app,
             principal: call.principal,
             arguments: &ready.arguments,
+            taken: ready.taken,
             draft,
         })
     }
@@ -116,6 +118,7 @@ impl<'a> CallQuestions<'a> {
             keys: input.keys.clone(),
             questions: questions.to_vec(),
             state: input.state.clone(),
+            taken: self.taken,
         };
         let id = Uuid::now_v7();
         (

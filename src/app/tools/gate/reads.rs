@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
-    not_connected,
+    log_internal, not_connected, not_executed,
     send::{CallContext, Destination, Permit, resolve_destination},
 };
 use crate::app::{App, tools::toolset::Toolset};
@@ -46,7 +46,7 @@ pub async fn prompt(
         arguments,
     )
     .await
-    .map_err(|error| format!("not executed: {error}"))?;
+    .map_err(|error| not_executed(&error))?;
     let answer = permit.prompt(&prompt.name, arguments).await;
     end(permit, answer)
 }
@@ -64,7 +64,7 @@ pub async fn completion(
     let given = Map::from_iter([(argument.to_owned(), Value::from(value))]);
     let permit = Permit::offered(caller, context.toolset, spec, prompt, destination, &given)
         .await
-        .map_err(|error| format!("not executed: {error}"))?;
+        .map_err(|error| not_executed(&error))?;
     let answer = permit.complete(&prompt.name, argument, value).await;
     let is_refused = matches!(answer, Err(CallError::Refused { .. }));
     match end(permit, answer) {
@@ -84,7 +84,10 @@ pub async fn resource(
     let (caller, destination) = find_destination(app, context, spec).await?;
     let permit = Permit::linked(caller, context.toolset, spec, tool, destination, uri)
         .await
-        .map_err(|error| format!("not read: {error}"))?;
+        .map_err(|error| {
+            log_internal(&error);
+            format!("not read: {error}")
+        })?;
     let answer = permit.resource(uri).await;
     end(permit, answer)
 }
@@ -100,12 +103,13 @@ async fn find_destination<'a>(
         principal: context.principal,
         agent: context.toolset.agent(),
         run: context.run,
+        line: None,
         is_recorded: false,
     };
     match resolve_destination(&caller, spec).await {
         Ok(Some(destination)) => Ok((caller, destination)),
         Ok(None) => Err(not_connected(spec)),
-        Err(error) => Err(format!("not executed: {error}")),
+        Err(error) => Err(not_executed(&error)),
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Invariant: the audit line exists before anything is sent. The line of a run's call is written in the transaction
 //! that stores the call, and the line of an approved call in the one that makes it `executing`. Any other line is
-//! queued when the permit is made. A permit that is dropped, because its call was stopped, leaves the line as it was.
+//! queued when the permit is made; that of a run's call is waited for. A permit that is dropped, because its call was stopped, leaves the line as it was.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use domain::{
     clock,
     credential::CredentialRef,
     error::{Error, ErrorCode, Result},
-    ids::{AgentId, RunId},
+    ids::{AgentId, AuditId, RunId},
     message::{CallStatus, ToolResult},
     policy::Allowed,
     principal::Principal,
@@ -54,7 +54,9 @@ pub(in crate::app::tools) struct CallContext<'a> {
     pub principal: &'a Principal,
     pub agent: &'a AgentId,
     pub run: Option<RunId>,
-    /// Whether the line of the call in the audit trail exists already. Its outcome is then written with the result.
+    /// The line of a run's call in the audit trail, if it has one of its own.
+    pub line: Option<AuditId>,
+    /// Whether that line exists already. Its outcome is then written with the result.
     pub is_recorded: bool,
 }
 
@@ -359,11 +361,12 @@ impl<'a> CallContext<'a> {
         server: &'a ServerSpec,
         destination: Destination,
         row: AuditRow,
+        waits: bool,
     ) -> Result<Permit<'a>> {
         let line = if self.is_recorded {
             None
         } else {
-            let mut line = self.app.audit.open(row)?;
+            let mut line = self.app.audit.open(row, waits)?;
             line.wait_until_written().await?;
             Some(line)
         };
@@ -388,8 +391,14 @@ impl<'a> Permit<'a> {
         let (server, tool) = (allowed.server().id.as_str(), allowed.tool());
         let unknown = CallStatus::OutcomeUnknown;
         let row = caller.audit_row("tool.call", server, tool, arguments.get(), unknown);
-        let row = AuditRow { detail, ..row };
-        caller.permit(allowed.server(), destination, row).await
+        // A run is taken up by the lines of its calls. A call that has none was judged otherwise when its row was written,
+        // and does not leave before there is one.
+        let id = caller.line.unwrap_or(row.id);
+        let row = AuditRow { id, detail, ..row };
+        let waits = caller.run.is_some();
+        caller
+            .permit(allowed.server(), destination, row, waits)
+            .await
     }
 
     /// A permit for an approved call that this process has claimed. The request is executing from here on, which is
@@ -437,7 +446,7 @@ impl<'a> Permit<'a> {
         let arguments = Value::from(arguments.clone()).to_string();
         let (id, name) = (server.id.as_str(), prompt.name.as_str());
         let row = caller.audit_row("prompt.get", id, name, &arguments, CallStatus::Failed);
-        caller.permit(server, destination, row).await
+        caller.permit(server, destination, row, false).await
     }
 
     /// A permit for a resource that a result of a tool linked to, if the toolset still has the tool.
@@ -454,7 +463,7 @@ impl<'a> Permit<'a> {
         };
         let id = server.id.as_str();
         let row = caller.audit_row("resource.read", id, tool, uri, CallStatus::Failed);
-        caller.permit(server, destination, row).await
+        caller.permit(server, destination, row, false).await
     }
 }
 

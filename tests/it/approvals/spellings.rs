@@ -1,0 +1,242 @@
+//! Members that another reader takes for others: nothing is judged that a server could read differently.
+
+use std::sync::{Arc, Mutex};
+
+use domain::json::Json;
+use http::Method;
+use uuid::Uuid;
+
+use super::*;
+use crate::support::scripted::{Scripted, Seen, text as answer};
+
+/// The rules of the bank that is attacked.
+fn rules() -> Value {
+    json!({
+        "default": "users",
+        "approval": [
+            { "tools": ["send_money"], "when": "!(args.to in vars.known)", "approvers": ["manager"] },
+            { "tools": ["send_money"], "when": "args.amount > 1000", "approvers": ["cfo"], "selfApproval": false },
+        ],
+        "confirm": [{ "tools": ["send_money"], "when": "args.amount > 20 && !has(args.lines)" }],
+        "limits": [{ "tools": ["send_money"], "sum": "args.amount", "per": "user", "over": "24h", "most": 5000,
+                     "then": "deny", "reason": "enough" }],
+        "deny": [{ "tools": ["send_money"], "when": "has(args.lines) && args.lines.exists(line, line.unit_price > 9)",
+                   "reason": "too dear" }],
+    })
+}
+
+/// A server that reads names without case; of several it takes the first or the last.
+async fn lenient_bank(takes_last: bool, ledger: Arc<Mutex<Vec<String>>>) -> Scripted {
+    Scripted::modern(move |seen: Seen| {
+        let ledger = ledger.clone();
+        async move {
+            match seen.method() {
+                "tools/list" => {
+                    let schema = json!({
+                        "type": "object", "required": ["amount", "to"],
+                        "properties": {
+                            "amount": { "type": ["number", "string"] }, "to": { "type": "string" },
+                            "meta": { "type": "object", "additionalProperties": { "type": "string" } },
+                            "payer": { "$ref": "#/$defs/party" },
+                        },
+                        "$defs": { "party": { "allOf": [{ "properties": { "accountId": {} } }] } },
+                    });
+                    let tool = json!({ "name": "send_money", "inputSchema": schema });
+                    Some(seen.result(json!({ "tools": [tool] })))
+                }
+                "tools/call" => {
+                    let request = Json::parse(&seen.raw).unwrap();
+                    let given = request.get("params").and_then(|it| it.get("arguments"));
+                    let mut read = [None, None];
+                    for (name, value) in given.and_then(Json::as_object).unwrap().iter() {
+                        for (at, wanted) in ["amount", "to"].into_iter().enumerate() {
+                            if name.eq_ignore_ascii_case(wanted) && (takes_last || read[at].is_none()) {
+                                read[at] = Some(value.to_string());
+                            }
+                        }
+                    }
+                    ledger.lock().unwrap().push(format!("{read:?}"));
+                    Some(seen.result(answer("paid")))
+                }
+                _ => None,
+            }
+        }
+    })
+    .await
+}
+
+async fn call(client: &Client, arguments: &str) -> String {
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"lenient__send_money","arguments":{arguments}}}}}"#
+    );
+    let request = client
+        .request(Method::POST, "/mcp/bank")
+        .header("mcp-protocol-version", "2025-11-25")
+        .header("content-type", "application/json")
+        .body(body);
+    client.send(request).await.expect(200)["result"].to_string()
+}
+
+#[tokio::test]
+async fn members_that_a_lenient_server_takes_for_others_are_refused() {
+    for takes_last in [true, false] {
+        let ledger = Arc::default();
+        let server = lenient_bank(takes_last, Arc::clone(&ledger)).await;
+        let entry = json!({ "name": "lenient", "transport": "streamable-http", "url": server.url.to_string(),
+                            "toolAccess": rules() });
+        let world = world_with(|setup| {
+            setup.change_pack(json!({ "vars": { "known": ["acme", "globex"] } }));
+            setup.add_server(entry);
+        })
+        .await;
+        let ann = world.user("ann", &["employee"]).await;
+        eventually(async || {
+            call(&ann, r#"{"to":"acme","amount":5}"#)
+                .await
+                .contains("paid")
+        })
+        .await;
+        let made = || ledger.lock().unwrap().len();
+        for (arguments, right) in [
+            (r#"{"to":"acme","amount":5}"#, "paid"),
+            (r#"{"to":"acme","amount":21}"#, "confirm"),
+            (r#"{"to":"acme","amount":2000}"#, "cfo"),
+            (r#"{"to":"acme","amount":5,"Amount":2000}"#, "Amount"),
+            (r#"{"to":"acme","Amount":2000,"amount":5}"#, "Amount"),
+            (r#"{"to":"acme","amount":"5","AMOUNT":"2000"}"#, "AMOUNT"),
+            (r#"{"to":"acme","amount":5,"TO":"stranger"}"#, "TO"),
+            (r#"{"to":"acme","amount":5,"\u0041mount":2000}"#, "Amount"),
+            (r#"{"to":"acme","Amount":2000}"#, "Amount"),
+            (r#"{"to":"acme","amount":5,"a-mount":2000}"#, "a-mount"),
+            (r#"{"to":"acme","amount":5,"\uff41mount":2000}"#, "mount"),
+            (
+                r#"{"to":"acme","amount":5,"memo":{"line":1,"Line":2}}"#,
+                "Line",
+            ),
+            (
+                r#"{"to":"acme","amount":5,"list":[{"a":1,"A":2}]}"#,
+                "one object for one",
+            ),
+            (r#"{"to":"acme","amount":5,"kind":1,"Kind":2}"#, "Kind"),
+            (r#"{"to":"acme","amount":5,"size":1,"\u017fize":2}"#, "size"),
+            // At the place of which the rule, or the schema behind a reference, speaks.
+            (
+                r#"{"to":"acme","amount":5,"lines":[{"unitPrice":99}]}"#,
+                "unit_price",
+            ),
+            (
+                r#"{"to":"acme","amount":5,"payer":{"account_id":"x"}}"#,
+                "accountId",
+            ),
+            // Free maps and other names stay free.
+            (r#"{"to":"acme","amount":5,"note":"x"}"#, "paid"),
+            (r#"{"to":"acme","amount":5,"amount ":2000}"#, "paid"),
+            (
+                r#"{"to":"acme","amount":5,"meta":{"Amount":"x","TO":"y"}}"#,
+                "paid",
+            ),
+            (
+                r#"{"to":"acme","amount":5,"note":"{\"a\":1,\"A\":2}"}"#,
+                "paid",
+            ),
+            (
+                r#"{"to":"acme","amount":5,"lines":[{"unit_price":1}]}"#,
+                "paid",
+            ),
+        ] {
+            let before = made();
+            let said = call(&ann, arguments).await;
+            assert!(said.contains(right), "{arguments}: {said}");
+            assert_eq!(made() - before, usize::from(right == "paid"), "{arguments}");
+            let is_refused = !["paid", "confirm", "cfo"].contains(&right);
+            assert_eq!(
+                said.contains("clear beyond doubt"),
+                is_refused,
+                "{arguments}: {said}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn such_members_are_refused_on_every_way_on_which_a_call_comes() {
+    let world = world_with(|setup| {
+        setup.change_pack(json!({
+            "skills": [{ "id": "pay", "mcpBinding": { "server": "bank", "tools": ["send_money"] } }],
+        }));
+        setup.change_server(policy(json!({ "when": "double(args.amount) > 100.0" })));
+    })
+    .await;
+    let mut spelt = payment("1.00");
+    spelt["Amount"] = "9000.00".into();
+    let by_model = spelt.clone();
+    world.model.on(move |request| {
+        let is_asked = last_words(request) == "spell";
+        is_asked.then(|| calls([("bank__send_money", by_model.clone())]))
+    });
+    let ann = world.user("ann", &["employee"]).await;
+    let user = json!({ "role": "user", "content": "spell" });
+    let ui = json!({ "id": "1", "role": "user", "parts": [{ "type": "text", "text": "spell" }] });
+    let agui = json!({ "id": "1", "role": "user", "content": "spell" });
+    let skill =
+        json!({ "messageId": Uuid::new_v4(), "role": "ROLE_USER", "parts": [{ "data": spelt }] });
+    let send = json!({ "message": skill, "metadata": { "skillId": "pay" } });
+    let tool = json!({ "name": "bank__send_money", "arguments": spelt });
+    let rpc = |method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({ "model": "bank", "messages": [user] }),
+        ),
+        (
+            "/v1/responses",
+            json!({ "model": "bank", "input": "spell" }),
+        ),
+        (
+            "/v1/ui/chat",
+            json!({ "id": "ui", "agent": "bank", "messages": [ui] }),
+        ),
+        (
+            "/v1/agui/bank",
+            json!({ "threadId": "t", "runId": "r", "messages": [agui], "tools": [], "context": [], "state": {},
+                    "forwardedProps": {} }),
+        ),
+        (
+            "/v1/runs",
+            json!({ "agent_name": "bank", "prompt": "spell", "mode": "sync" }),
+        ),
+        ("/v1/agents/bank/skills/pay", json!({ "arguments": spelt })),
+        ("/a2a/bank", rpc("SendMessage", send)),
+        ("/mcp/bank", rpc("tools/call", tool)),
+    ] {
+        let asked = world.model.requests().len();
+        let request = ann.request(Method::POST, path).json(&body);
+        let request = if path == "/mcp/bank" {
+            request.header("mcp-protocol-version", "2025-11-25")
+        } else {
+            request
+        };
+        let said = ann.send(request).await.text;
+        let heard = if world.model.requests().len() > asked {
+            world.model.last_request().to_string()
+        } else {
+            said
+        };
+        assert!(
+            heard.contains("Amount")
+                && (heard.contains("clear beyond doubt") || heard.contains("do not fit the tool")),
+            "{path}: {heard}"
+        );
+    }
+    ann.ask("bank", "spell").await;
+    let heard = world.model.last_request().to_string();
+    assert!(heard.contains("clear beyond doubt"), "chat: {heard}");
+    for line in [
+        format!("/call bank send_money {spelt}"),
+        format!("/pay {spelt}"),
+    ] {
+        let said = ann.ask("bank", &line).await;
+        assert!(said.contains("clear beyond doubt"), "{line}: {said}");
+    }
+    assert_eq!(world.bank.executions("send_money"), 0);
+}
