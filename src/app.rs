@@ -152,7 +152,7 @@ impl App {
             audit: audit_inbox,
             due_approvals: due_inbox,
         };
-        let clock = Clock::System;
+        let clock = config.clock.clone();
         let accounts = accounts::Accounts::new(
             db.clone(),
             egress.clone(),
@@ -334,6 +334,12 @@ impl App {
             retention::CHECK_INTERVAL,
             "delete what is old",
             retention::purge_due,
+        ));
+        tasks.spawn(every(
+            app(),
+            pins::TELLING,
+            "tell which tools changed",
+            pins::tell_due,
         ));
         tasks.spawn(every(
             app(),

@@ -140,14 +140,17 @@ fn describe(waiting: &[WaitingDefinition]) -> String {
     }
     let mut text = String::new();
     for one in waiting {
-        let kind = if one.accepted.is_some() {
-            "changed"
-        } else {
-            "new"
+        let kind = match (&one.accepted, one.changed.as_slice()) {
+            (None, _) => "new".to_owned(),
+            (Some(_), []) => "changed".to_owned(),
+            (Some(_), changed) => format!("changed ({})", changed.join(", ")),
         };
         let (agent, server, tool) = (&one.agent, &one.server, &one.tool);
         let hash = &one.hash[..SHOWN];
         text += &format!("{agent} {server} {tool}: {kind}, {hash}\n");
+        if one.is_told {
+            text += "  it is used meanwhile: neither what the model reads nor what arguments mean is another\n";
+        }
         if one.changes > TOLD {
             text += "  it changes at every listing, or differs by user; `pin: tell` lets it in\n";
         }

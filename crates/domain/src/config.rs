@@ -22,7 +22,8 @@ use self::{
     },
 };
 use super::{
-    retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider, usage::Storage,
+    clock::Clock, retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider,
+    usage::Storage,
 };
 
 /// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
@@ -135,6 +136,8 @@ macro_rules! settings {
             pub launcher: Option<PathBuf>,
             /// Whether rules stand in for a model, which agents then say. No setting; `chatelaine demo` sets it.
             pub demo_model: bool,
+            /// What tells this process the time. No setting; a test has its own.
+            pub clock: Clock,
         }
 
         /// Every setting: variable, default as written, what it does. The table in
@@ -148,6 +151,7 @@ macro_rules! settings {
                         .map_err(|why| format!("{}: {why}", $name))?,)*
                     launcher: None,
                     demo_model: false,
+                    clock: Clock::System,
                 })
             }
 

@@ -31,6 +31,7 @@ pub use self::{
 };
 use super::{
     json::Json,
+    pin::HeldTool,
     server::ServerSpec,
     tool_schema::{self, MemberNames, Step, ToolSchema},
 };
@@ -404,6 +405,27 @@ impl ServerSpec {
         names.any(|name| name.0 == tool && !name.has_wildcard())
     }
 
+    /// Whether a rule lets anybody but admins have a tool.
+    pub fn admits_anybody(&self, tool: &str) -> bool {
+        let admits = |access: &ToolAccess| match &access.roles {
+            None => {
+                matches!(
+                    access.default,
+                    DefaultAccess::Public | DefaultAccess::All | DefaultAccess::Users
+                ) || any_matches(&access.public, tool)
+            }
+            Some(roles) => {
+                access.default == DefaultAccess::All
+                    || roles.values().any(|tools| any_matches(tools, tool))
+            }
+        };
+        let is_listed = |tools: &Vec<ToolPattern>| any_matches(tools, tool);
+        self.load_tools
+            && self.tools.as_ref().is_none_or(is_listed)
+            && self.tool_access.as_ref().is_some_and(admits)
+            && !self.denies_all_calls(tool)
+    }
+
     pub fn has_limits(&self, tool: &str) -> bool {
         self.limits(tool).next().is_some()
     }
@@ -449,15 +471,20 @@ fn admit(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> Result<(), D
     }
     admit_to_loaded(server, who, tool)?;
     // The last reason, so that only those hear of it who would have the tool.
-    if server.held.contains(tool) {
+    if server.held.contains_key(tool) {
         return Err(Denial::Held);
     }
     Ok(())
 }
 
-/// Whether this principal lacks a tool only because it is not as somebody accepted it.
-pub fn is_held_back(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> bool {
-    find_denial(server, who, tool) == Err(Denial::Held)
+/// Why a tool is held that this principal lacks only because it is not as somebody accepted it.
+pub fn find_held_back<'s>(
+    server: &'s ServerSpec,
+    who: &EffectiveAccess,
+    tool: &str,
+) -> Option<&'s HeldTool> {
+    let is_held = find_denial(server, who, tool) == Err(Denial::Held);
+    server.held.get(tool).filter(|_| is_held)
 }
 
 /// The same, whether or not the tools of the server are loaded.

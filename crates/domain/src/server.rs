@@ -1,12 +1,7 @@
 //! An MCP server as a pack defines it. Everything here is resolved: no `${NAME}` is left, and what
 //! came from the environment is a [`Secret`].
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,7 +11,7 @@ use super::{
     credential::CredentialRef,
     ids::ServerId,
     oauth::{ClientProof, OAuthConfig},
-    pin::Pin,
+    pin::{HeldTool, Pin},
     policy::{ToolAccess, ToolPattern},
     secret::Secret,
     tool::Tool,
@@ -39,7 +34,7 @@ pub struct ServerSpec {
     /// What becomes of a tool that is not as somebody accepted it.
     pub pin: Pin,
     /// The tools that are not as somebody accepted them, for one tenant and one list of the server; no pack says them.
-    pub held: BTreeSet<String>,
+    pub held: BTreeMap<String, HeldTool>,
     /// Tool → language tag → what a call of it means, in a sentence with `{argument}`s, for people.
     pub summaries: BTreeMap<String, BTreeMap<String, String>>,
     /// Start fails when the server is down.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, value::RawValue};
 use time::OffsetDateTime;
 
 use super::{
-    canonical::Hex, elicitation::InputRequired, hidden::one_line, ids::ServerId,
+    canonical::Hex, elicitation::InputRequired, hidden::one_line, ids::ServerId, pin::Pin,
     prompt::ServerPrompt,
 };
 
@@ -32,8 +32,8 @@ pub struct Tool {
     /// `_meta` of the protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Box<RawValue>>,
-    /// The hash of [`definition`](super::canonical::definition), made when the tool is listed. Absent for a tool of the
-    /// program itself, and for one that an earlier release has listed; such a tool is not pinned.
+    /// The [`fingerprint`](super::pin::fingerprint), made when the tool is listed. Absent for a tool of the program itself,
+    /// and for one that an earlier release has listed; such a tool is not pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<Hex>,
 }
@@ -92,8 +92,11 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-const SHORTEST_FRESH: Duration = Duration::from_secs(60);
-/// A catalog is asked for again after this time even if the server says nothing.
+/// The oldest list by which a pinned tool is called that may change something. No list is asked for more often, but for an
+/// announced change.
+pub const SHORTEST_FRESH: Duration = Duration::from_secs(60);
+/// A catalog is asked for again after this time even if the server says nothing. A server that changes a tool behind
+/// somebody's back announces nothing, so where changed tools are held it is the shortest one.
 const LONGEST_FRESH: Duration = Duration::from_secs(600);
 
 /// The discovered tools of a server: an immutable snapshot.
@@ -109,6 +112,20 @@ pub struct Catalog {
     pub cache: CacheHints,
     /// Changes whenever the content does: a SHA-256 of tools and prompts, in hex.
     pub version: String,
+}
+
+impl Tool {
+    /// Whether its server says that a call changes nothing.
+    pub fn is_read_only(&self) -> bool {
+        #[derive(Default, Deserialize)]
+        struct Hints {
+            #[serde(default, rename = "readOnlyHint")]
+            read_only: bool,
+        }
+        let hints = self.annotations.as_deref();
+        let hints = hints.and_then(|hints| serde_json::from_str::<Hints>(hints.get()).ok());
+        hints.unwrap_or_default().read_only
+    }
 }
 
 impl Catalog {
@@ -155,10 +172,13 @@ impl CacheHints {
 impl Catalog {
     /// The age at which a list is asked for again. A hint of the server counts between the two bounds, so
     /// that a list that is stale at once does not cause a request for each use.
-    pub fn fresh_for(&self) -> Duration {
-        self.cache.ttl.map_or(LONGEST_FRESH, |ttl| {
-            ttl.clamp(SHORTEST_FRESH, LONGEST_FRESH)
-        })
+    pub fn fresh_for(&self, pin: Pin) -> Duration {
+        let longest = match pin {
+            Pin::Hold => SHORTEST_FRESH,
+            Pin::Tell | Pin::Off => LONGEST_FRESH,
+        };
+        let ttl = self.cache.ttl;
+        ttl.map_or(longest, |ttl| ttl.clamp(SHORTEST_FRESH, longest))
     }
 
     /// Whether the server says that no other user may see it.

@@ -23,6 +23,7 @@ use domain::{
     canonical::{self, Hex},
     hidden::remove_hidden,
     jsonrpc::object,
+    pin,
     tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name, clean_hints, clean_title},
 };
 
@@ -275,7 +276,7 @@ impl Reader {
             meta: tool.meta.filter(is_small).map(ToOwned::to_owned),
             hash: None,
         };
-        tool.hash = Some(Hex(canonical::hash(&canonical::definition(&tool))));
+        tool.hash = Some(Hex(pin::fingerprint(&tool)));
         self.listed.tools.push(Arc::new(tool));
         Ok(())
     }

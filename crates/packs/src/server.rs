@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -165,7 +165,7 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         tool_access,
         tools,
         pin: read_pin(pin.as_ref(), catalog),
-        held: BTreeSet::new(),
+        held: BTreeMap::new(),
         summaries: summaries.unwrap_or_default(),
         required,
         per_tenant,

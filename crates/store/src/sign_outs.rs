@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::Tx;
 use domain::{
     error::Result,
-    ids::{ApiKeyId, TenantId, UserId},
+    ids::{AgentId, ApiKeyId, ServerId, TenantId, UserId},
     session::SignOut,
 };
 
@@ -83,24 +83,33 @@ pub enum RecentChange {
     Key(ApiKeyId),
     /// New claims of a user were written.
     Claims(UserId),
+    /// What is known of the tools of a server changed.
+    Tools(AgentId, ServerId),
 }
 
 /// The changes within the last ten seconds by the database's clock, each with its time. Needs the system role.
 pub async fn list_recent(tx: &mut Tx) -> Result<Vec<(TenantId, RecentChange, OffsetDateTime)>> {
     let rows = sqlx::query!(
-        r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!"
+        r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!",
+                  null::text as "agent: AgentId", null::text as "server: ServerId"
            from sign_outs where changed_at > statement_timestamp() - interval '10 seconds'
            union all
-           select tenant_id, null, id, revoked_at, false from api_keys
+           select tenant_id, null, id, revoked_at, false, null, null from api_keys
            where revoked_at > statement_timestamp() - interval '10 seconds'
              and revoked_at < coalesce(expires_at, 'infinity')
            union all
-           select tenant_id, user_id, null, changed_at, true from users
+           select tenant_id, user_id, null, changed_at, true, null, null from users
+           where changed_at > statement_timestamp() - interval '10 seconds'
+           union all
+           select tenant_id, null, null, changed_at, false, agent, server from pinned_servers
            where changed_at > statement_timestamp() - interval '10 seconds'"#,
     )
     .fetch_all(tx.conn())
     .await?;
     let recent = rows.into_iter().filter_map(|row| {
+        if let (Some(agent), Some(server)) = (row.agent, row.server) {
+            return Some((row.tenant, RecentChange::Tools(agent, server), row.at));
+        }
         let what = match (row.user, row.key) {
             (Some(user), _) if row.is_claims => RecentChange::Claims(user),
             (Some(user), _) => RecentChange::Session(user),

@@ -51,8 +51,8 @@ pub async fn get_backlog(tx: &mut Tx) -> Result<Backlog> {
              select count(*)::int as number, min(created_at) as oldest from webhook_deliveries
              where next_attempt_at is not null
            ), changed as (
-             select (select count(*) from pinned_tools where accepted_at is null)
-                    + (select count(*) from pinned_tools_of_all where accepted_at is null) as number
+             select (select count(*) from pinned_tools where accepted_at is null and standing <> 'recorded')
+                    + (select count(*) from pinned_tools_of_all where accepted_at is null and standing <> 'recorded') as number
            )
            select queued.number as "runs!",
                   coalesce(extract(epoch from statement_timestamp() - queued.oldest), 0)::float8 as "oldest_run!",

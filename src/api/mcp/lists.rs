@@ -91,7 +91,7 @@ impl Client {
     fn tool_json<'t>(&self, spec: &ServerSpec, named: &'t NamedTool) -> &'t str {
         let own = self.tools.uses_own_name(named);
         named.json(own, || {
-            let tool = &named.tool;
+            let tool = named.shown_tool();
             let json = ToolJson {
                 name: self.tools.name(named),
                 title: tool.title.as_deref(),

@@ -143,15 +143,23 @@ async fn find_changed_since_read(
 }
 
 impl Accounts {
-    /// Notes that a poll for ended sessions has succeeded and its results are known here.
-    pub fn sessions_were_checked(&self) {
+    /// Notes that a poll for ended sessions has succeeded and its results are known here. `false` when changes may have
+    /// been missed since the one before.
+    pub fn sessions_were_checked(&self) -> bool {
         let now = self.shared.clock.now();
         let mut checked = self.shared.sessions_checked();
-        if now > *checked + OVERLAP {
+        let is_in_time = now <= *checked + OVERLAP;
+        if !is_in_time {
             self.shared.sign_outs.invalidate_all();
             self.shared.newest_claims.invalidate_all();
         }
         *checked = now;
+        is_in_time
+    }
+
+    /// Whether this process knows all changes that this poll looks for and that are older than a few seconds.
+    pub fn knows_recent_changes(&self) -> bool {
+        self.shared.knows_recent_changes()
     }
 }
 

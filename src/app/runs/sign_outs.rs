@@ -7,12 +7,13 @@
 use std::{collections::HashSet, sync::Arc};
 
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::app::{
     App,
     accounts::{self, users},
     runs::{self, OpenRequests},
-    servers::credentials,
+    servers::{credentials, pins},
 };
 use domain::{
     audit::OPERATOR,
@@ -179,15 +180,23 @@ async fn stop_work_of_key(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserI
     Ok(())
 }
 
-/// Applies sign-outs, revoked keys and changed claims that are new since the last poll (`known`): their hint was lost,
-/// or the command line made them.
+/// Applies sign-outs, revoked keys, changed claims and changed tools that are new since the last poll (`known`): their hint
+/// was lost, or the command line made them.
 pub async fn poll_ended(
     app: &Arc<App>,
     known: &mut HashSet<(TenantId, RecentChange, OffsetDateTime)>,
 ) -> Result<()> {
-    let found = app
-        .db
-        .look_at_access(|tx| Box::pin(store::sign_outs::list_recent(tx)));
+    let found = app.db.look_at_access(|tx| {
+        Box::pin(async move {
+            let mut found = store::sign_outs::list_recent(tx).await?;
+            let of_all = store::pins::list_recent_of_all(tx).await?.into_iter();
+            found.extend(of_all.map(|(agent, server, at)| {
+                let change = RecentChange::Tools(agent, server);
+                (TenantId(Uuid::nil()), change, at)
+            }));
+            Ok(found)
+        })
+    });
     let found = found.await?;
     for (tenant, what, at) in &found {
         if known.contains(&(*tenant, what.clone(), *at)) {
@@ -203,10 +212,15 @@ pub async fn poll_ended(
                 stop_work_of_key(app, *tenant, *key, &UserId(OPERATOR.into())).await?;
             }
             RecentChange::Claims(user) => app.accounts.claims_changed(*tenant, user).await,
+            RecentChange::Tools(agent, server) => {
+                pins::apply_change(app, *tenant, agent, server).await;
+            }
         }
     }
     *known = found.into_iter().collect();
-    app.accounts.sessions_were_checked();
+    if !app.accounts.sessions_were_checked() {
+        pins::forget(app, None).await;
+    }
     Ok(())
 }
 

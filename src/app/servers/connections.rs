@@ -20,6 +20,7 @@ use std::{
 
 use moka::{Expiry, future::Cache};
 use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -28,7 +29,13 @@ pub use self::{
     supervision::{await_connecting, await_first_discovery, await_required, supervise},
     view::{ConnectionKind, ConnectionView, State},
 };
-use crate::app::{App, servers::pins};
+use crate::app::{
+    App,
+    servers::{
+        credentials::{self, ResolvedConnection},
+        pins,
+    },
+};
 use domain::{
     clock,
     error::Result,
@@ -36,7 +43,7 @@ use domain::{
     orchestrator,
     owner::{CatalogOwner, SharedKey},
     server::{AccessMode, ServerSpec},
-    tool::Catalog,
+    tool::{Catalog, SHORTEST_FRESH},
 };
 use mcp::{Discovery, Key, McpError};
 
@@ -48,6 +55,7 @@ pub struct Connections {
     /// Notified when a server is used that has no task yet.
     first_use: Notify,
     per_run: PerRunCatalogs,
+    listings: Listings,
 }
 
 /// One shared server, its state and its tools.
@@ -60,7 +68,15 @@ struct SharedServer {
     catalog: Option<Arc<Catalog>>,
     state: State,
     used: Instant,
+    /// When the log last had a line about its list.
+    logged: Option<Instant>,
 }
+
+/// Least time between two discoveries of a server, however often it announces changes.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The least time between two lines of the log about the list of a server, which may change at each listing.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// The key of the connection to a shared server.
 pub fn shared_key(tenant: TenantId, spec: &ServerSpec) -> Key {
@@ -142,6 +158,7 @@ fn add(
         catalog,
         state: State::Connecting,
         used: clock::instant(),
+        logged: None,
     };
     servers.insert(key, server);
 }
@@ -170,17 +187,17 @@ async fn load_stored(app: &App, key: &SharedKey, agent: &AgentId, spec: &ServerS
     Ok(())
 }
 
-/// Puts a discovery in force, stores it if it differs from the known catalog, and returns how long it is fresh.
+/// Puts a discovery in force, and stores it if it differs from the known catalog.
 async fn take_discovery(
     app: &App,
     key: &SharedKey,
     agent: &AgentId,
     spec: &ServerSpec,
-    discovery: Discovery,
-) -> Duration {
+    discovery: &Discovery,
+) -> Arc<Catalog> {
     let id = &spec.id;
-    let catalog = Arc::new(make_catalog(app, id, &discovery));
-    let is_changed = app.connections.update(key, |server| {
+    let catalog = Arc::new(make_catalog(app, id, discovery));
+    let taken = app.connections.update(key, |server| {
         server.state = State::Ready {
             protocol: discovery.protocol.clone(),
         };
@@ -191,27 +208,32 @@ async fn take_discovery(
         if is_changed {
             server.catalog = Some(catalog.clone());
         }
-        is_changed
+        let is_quiet = server.logged.is_some_and(|at| at.elapsed() < LOG_PAUSE);
+        if is_changed && !is_quiet {
+            server.logged = Some(clock::instant());
+        }
+        (is_changed, !is_quiet)
     });
-    if is_changed != Some(true) {
-        return catalog.fresh_for();
+    let (is_changed, is_logged) = taken.unwrap_or_default();
+    if is_changed && is_logged {
+        tracing::info!(server = %id, %agent, tools = catalog.tools.len(), "tools discovered");
+        let pack = app.packs.get(agent);
+        let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tools));
+        for unmatched in unmatched.unwrap_or_default() {
+            tracing::warn!(server = %id, %agent, unmatched, "the names in the pack and those of the tools need a look");
+        }
+        for dropped in &catalog.dropped {
+            tracing::warn!(server = %id, dropped, "a tool was left out");
+        }
     }
-    tracing::info!(server = %id, %agent, tools = catalog.tools.len(), "tools discovered");
-    let pack = app.packs.get(agent);
-    let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tools));
-    for unmatched in unmatched.unwrap_or_default() {
-        tracing::warn!(server = %id, %agent, unmatched, "the names in the pack and those of the tools need a look");
-    }
-    for dropped in &catalog.dropped {
-        tracing::warn!(server = %id, dropped, "a tool was left out");
-    }
-    if let Err(error) = store_catalog(app, key, agent, &catalog).await {
+    if is_changed && let Err(error) = store_catalog(app, key, agent, &catalog).await {
         tracing::warn!(%error, server = %id, "the catalog cannot be stored; it is kept in memory");
     }
+    // Also of a list that has not changed here: another replica may have seen another one since.
     if let Err(error) = record_tools(app, key, agent, spec, &catalog).await {
-        tracing::warn!(%error, server = %id, "the tools cannot be compared with those that were accepted; trying again when they are used");
+        tracing::warn!(%error, server = %id, "the tools cannot be compared with those that were accepted; trying again when they are listed");
     }
-    catalog.fresh_for()
+    catalog
 }
 
 /// Compares the tools with what is accepted, for each agent that uses the connection.
@@ -305,8 +327,8 @@ pub(in crate::app) async fn discover(
 
 const REMEMBERED: u64 = 1024;
 
-/// The catalogs of servers whose requests contain values of a run, by connection.
-struct PerRunCatalogs(Cache<Key, Arc<Catalog>>);
+/// The catalogs of servers whose requests contain values of a run, by connection, and for how long each is fresh.
+struct PerRunCatalogs(Cache<Key, (Arc<Catalog>, Duration)>);
 
 impl Default for PerRunCatalogs {
     fn default() -> Self {
@@ -321,10 +343,155 @@ impl Default for PerRunCatalogs {
 
 struct Freshness;
 
-impl Expiry<Key, Arc<Catalog>> for Freshness {
-    fn expire_after_create(&self, _: &Key, catalog: &Arc<Catalog>, _: Instant) -> Option<Duration> {
-        Some(catalog.fresh_for())
+impl Expiry<Key, (Arc<Catalog>, Duration)> for Freshness {
+    fn expire_after_create(
+        &self,
+        _: &Key,
+        (_, fresh_for): &(Arc<Catalog>, Duration),
+        _: Instant,
+    ) -> Option<Duration> {
+        Some(*fresh_for)
     }
+}
+
+/// The most connections of which this process knows when they were listed, and for how long.
+const LISTED: u64 = 16_384;
+const LISTED_IDLE: Duration = Duration::from_secs(600);
+
+/// The last listing of each connection, behind the lock by which one listing runs at a time.
+struct Listings(Cache<Key, Arc<tokio::sync::Mutex<LastListing>>>);
+
+#[derive(Default)]
+struct LastListing {
+    /// The list that is in force, and when it was asked for.
+    list: Option<(OffsetDateTime, Arc<Catalog>)>,
+    /// The end of the last listing, if it failed.
+    failed: Option<(Instant, McpError)>,
+}
+
+impl Default for Listings {
+    fn default() -> Self {
+        let cache = Cache::builder().max_capacity(LISTED);
+        Self(cache.time_to_idle(LISTED_IDLE).build())
+    }
+}
+
+/// The list of a connection, at most so old. An older one is asked for again, once for all who wait, and is in force
+/// and compared with what is accepted before anybody gets it. `server`: as the pack says it.
+pub async fn list_within(
+    app: &App,
+    agent: &AgentId,
+    server: &ServerSpec,
+    connection: &ResolvedConnection,
+    age: Duration,
+) -> Result<Arc<Catalog>, McpError> {
+    let ResolvedConnection { key, spec } = connection;
+    let (asked, asked_at) = (app.clock.now(), clock::instant());
+    let listing = app
+        .connections
+        .listings
+        .0
+        .get_with(key.clone(), async { Arc::default() });
+    let listing = listing.await;
+    let mut last = listing.lock().await;
+    if let Some((at, catalog)) = &last.list
+        && *at > asked - age
+    {
+        return Ok(catalog.clone());
+    }
+    if let Some((at, error)) = &last.failed
+        && *at > asked_at
+    {
+        return Err(error.clone());
+    }
+    let began = app.clock.now();
+    let discovery = match discover(app, key, spec).await {
+        Ok(discovery) => discovery,
+        Err(error) => {
+            last.failed = Some((clock::instant(), error.clone()));
+            return Err(error);
+        }
+    };
+    let catalog = match key {
+        Key::Shared(shared) if spec.run_config.is_none() => {
+            take_discovery(app, shared, agent, server, &discovery).await
+        }
+        Key::Shared(shared) => {
+            let catalog = Arc::new(make_catalog(app, &server.id, &discovery));
+            let tenant = shared.tenant.unwrap_or(TenantId(Uuid::nil()));
+            let recorded = pins::record(app, tenant, agent, server, &catalog.tools, true).await;
+            if let Err(error) = recorded {
+                tracing::warn!(%error, server = %server.id, "the tools cannot be compared with those that were accepted; trying again when they are used");
+            }
+            let fresh = (catalog.clone(), catalog.fresh_for(server.pin));
+            app.connections.per_run.0.insert(key.clone(), fresh).await;
+            catalog
+        }
+        Key::Personal(credential) => {
+            let (catalog, stored) =
+                credentials::store_catalog(app, credential, server, &discovery).await;
+            if let Err(error) = stored {
+                tracing::warn!(%error, server = %server.id, "a list of tools cannot be stored");
+            }
+            catalog
+        }
+    };
+    last.list = Some((began, catalog.clone()));
+    last.failed = None;
+    Ok(catalog)
+}
+
+/// Notes a list that was asked for a moment ago and is in force.
+pub(super) async fn note_listed(app: &App, key: Key, catalog: Arc<Catalog>) {
+    let listing = app
+        .connections
+        .listings
+        .0
+        .get_with(key, async { Arc::default() });
+    let asked = catalog.fetched_at;
+    listing.await.lock().await.list = Some((asked, catalog));
+}
+
+/// Lists a shared server again in the background, because tools of it are held: it may have changed them back. At most one
+/// listing runs, and at most one a second.
+pub async fn list_held_again(
+    app: &Arc<App>,
+    tenant: TenantId,
+    agent: &AgentId,
+    spec: &Arc<ServerSpec>,
+) {
+    if !spec.is_one_list() {
+        return;
+    }
+    let key = shared_key(tenant, spec);
+    let listing = app
+        .connections
+        .listings
+        .0
+        .get_with(key.clone(), async { Arc::default() });
+    let listing = listing.await;
+    let Ok(last) = listing.try_lock() else { return };
+    let is_recent = last
+        .list
+        .as_ref()
+        .is_some_and(|(at, _)| *at > app.clock.now() - QUIET);
+    let has_failed = last
+        .failed
+        .as_ref()
+        .is_some_and(|(at, _)| at.elapsed() < QUIET);
+    drop(last);
+    if is_recent || has_failed {
+        return;
+    }
+    let (app, agent, spec) = (app.clone(), agent.clone(), spec.clone());
+    app.tasks.clone().spawn(async move {
+        let connection = ResolvedConnection {
+            key,
+            spec: spec.clone(),
+        };
+        // A failure is in the state of the server.
+        let _ = list_within(&app, &agent, &spec, &connection, QUIET).await;
+    });
 }
 
 /// The tools of a shared server; `None` when they are not known. A server that differs per run is asked now, unless a
@@ -339,11 +506,14 @@ pub async fn catalog_of(
         return app.connections.catalog(tenant, agent, spec);
     }
     let key = shared_key(tenant, spec);
-    let list = async {
-        let discovery = discover(app, &key, &Arc::new(spec.clone())).await?;
-        Ok::<_, McpError>(Arc::new(make_catalog(app, &spec.id, &discovery)))
+    if let Some((catalog, _)) = app.connections.per_run.0.get(&key).await {
+        return Some(catalog);
+    }
+    let connection = ResolvedConnection {
+        key,
+        spec: Arc::new(spec.clone()),
     };
-    match Box::pin(app.connections.per_run.0.try_get_with(key.clone(), list)).await {
+    match Box::pin(list_within(app, agent, spec, &connection, SHORTEST_FRESH)).await {
         Ok(catalog) => Some(catalog),
         Err(error) => {
             tracing::warn!(server = %spec.id, %agent, reason = %error, "a run's server cannot be reached");

@@ -20,7 +20,7 @@ use std::{
 
 use moka::future::Cache;
 
-pub(super) use self::trial::ConnectionTrial;
+pub(super) use self::{catalogs::store_catalog, trial::ConnectionTrial};
 pub use self::{
     catalogs::{follow_changes, forget_catalog},
     change::{

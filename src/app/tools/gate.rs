@@ -23,11 +23,12 @@ use self::{
 };
 use crate::app::{
     App,
+    servers::pins,
     tools::{
         approvals,
         elicitations::ElicitationTarget,
         kept_calls::{self, DecidedCall},
-        toolset::{NamedTool, Toolset, truncate_text},
+        toolset::{NamedTool, Toolset, held_back, truncate_text},
     },
 };
 use domain::{
@@ -38,12 +39,14 @@ use domain::{
     json::Json,
     message::{CallStatus, Refusal, ToolCall, ToolResult},
     orchestrator,
+    pin::Pin,
     policy::{
         Allowed, CallFacts, CallUsage, Decision, DenyRule, LimitedCall, Origin, decide, is_offered,
     },
     principal::Principal,
     run::ClaimedRun,
     server::ServerSpec,
+    tool::SHORTEST_FRESH,
 };
 use mcp::{CallError, CallOptions, ProgressSender};
 use store::{audit::AuditRow, call_limits};
@@ -349,6 +352,10 @@ async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -
             return request_approval(app, call, request).await;
         }
     };
+    if let Err(reason) = require_accepted(app, call, spec, named, &destination).await {
+        call.give_back(app, taken).await;
+        return deny(app, call, reason.into());
+    }
     let arguments = arguments.to_raw();
     let (caller, detail) = (call.caller(app), detail_of(&allowed));
     let permit = Permit::allowed(caller, &allowed, destination, &arguments, detail);
@@ -506,6 +513,41 @@ fn log_internal(error: &Error) {
     if let Error::Internal(cause) = error {
         let error = format!("{cause:#}");
         tracing::error!(error, "a call is not made because of an internal error");
+    }
+}
+
+/// Refuses a call that may change something unless its server, where changed tools are held, lists the tool as somebody
+/// accepted it. A list older than a minute is asked for again first: who changes a tool behind somebody's back announces
+/// nothing.
+async fn require_accepted(
+    app: &Arc<App>,
+    call: &Call<'_>,
+    spec: &ServerSpec,
+    named: &NamedTool,
+    destination: &Destination,
+) -> Result<(), String> {
+    let caller = call.caller(app);
+    if spec.pin != Pin::Hold || !spec.is_pinned() || named.tool.is_read_only() {
+        return Ok(());
+    }
+    let (tool, server) = (&named.tool.name, spec.id.as_str());
+    let listed = destination.list_tools(&caller, spec, SHORTEST_FRESH).await;
+    let listed = listed.map_err(|error| {
+        format!(
+            "not executed: nothing was sent, because it cannot be seen whether {server} has changed the tool {tool:?}: \
+             {error}; try again later"
+        )
+    })?;
+    let Some(listed) = listed.iter().find(|listed| listed.name == *tool) else {
+        return Err(format!(
+            "not executed: {server} does not have the tool {tool:?} any more"
+        ));
+    };
+    let found = pins::find_hold(app, call.principal.tenant, caller.agent, spec, listed).await;
+    match found {
+        Ok(None) => Ok(()),
+        Ok(Some(held)) => Err(format!("not executed: {}", held_back(server, tool, &held))),
+        Err(error) => Err(format!("not executed: {error}")),
     }
 }
 

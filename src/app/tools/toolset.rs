@@ -21,6 +21,7 @@ use std::{
 use moka::future::Cache;
 use tokio::sync::OnceCell;
 
+pub(in crate::app::tools) use self::absent_tools::held_back;
 pub(in crate::app) use self::absent_tools::not_available;
 pub use self::{
     absent_tools::{MissingListReason, MissingToolList},
@@ -29,6 +30,7 @@ pub use self::{
 use crate::app::{
     App,
     servers::{
+        connections,
         credentials::{self, ServerAccess},
         pins,
     },
@@ -58,6 +60,8 @@ pub struct NamedTool {
     /// Position of its server in the pack.
     server: usize,
     pub tool: Arc<Tool>,
+    /// What clients are shown of a tool that is used although its server has changed it: as somebody accepted it.
+    accepted: Option<Box<Tool>>,
     schema: OnceCell<Result<Arc<ToolSchema>, String>>,
     /// The tool's JSON for clients, with the model's name and with the server's own.
     json: [OnceLock<Box<str>>; 2],
@@ -93,6 +97,11 @@ impl NamedTool {
     fn is(&self, server: &ServerSpec, name: &str) -> bool {
         self.tool.name == name
             || orchestrator::is_built_in(server) && self.tool.name == orchestrator::own_name(name)
+    }
+
+    /// The tool as clients are shown it.
+    pub fn shown_tool(&self) -> &Tool {
+        self.accepted.as_deref().unwrap_or(&self.tool)
     }
 
     /// The JSON of the tool for clients, made once for each kind of name.
@@ -352,6 +361,9 @@ impl AgentTools {
                 name,
                 shown: shown.clone(),
                 server,
+                accepted: pins
+                    .find_accepted_copy(&pack.servers[server], tool)
+                    .map(Box::new),
                 tool: tool.clone(),
                 schema: OnceCell::new(),
                 json: Default::default(),
@@ -371,7 +383,9 @@ impl AgentTools {
             .map(|(at, _)| at);
         let closed = closed.collect();
         let held = |(server, catalog): (&ServerSpec, &Option<Arc<Catalog>>)| {
-            let held = catalog.as_ref().map(|catalog| pins.held(server, catalog));
+            let held = catalog
+                .as_ref()
+                .map(|catalog| pins.find_held(server, catalog));
             Arc::new(ServerSpec {
                 held: held.unwrap_or_default(),
                 ..server.clone()
@@ -444,6 +458,9 @@ pub async fn select(
     let seen = credentials::server_access(app, principal, pack).await?;
     let usable = seen.iter().map(|seen| seen.usable).collect();
     let tools = load_agent_tools(app, principal, pack, seen).await?;
+    for spec in tools.specs.iter().filter(|spec| !spec.held.is_empty()) {
+        connections::list_held_again(app, principal.tenant, pack.id(), spec).await;
+    }
     Ok(tools.select(principal.access(pack), usable))
 }
 

@@ -1,12 +1,13 @@
 //! Several rules for one call: the strictest that applies decides, and no rule makes another one weaker.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use domain::{
     json::{Decimal, Json},
+    pin::HeldTool,
     policy::{
         ApprovalPolicy, CallFacts, Condition, Consequence, Decision, DenyRule, Limit, LimitScope,
-        Offer, Origin, ToolAccess, Vars, decide, is_held_back, is_offered, offer,
+        Offer, Origin, ToolAccess, Vars, decide, find_held_back, is_offered, offer,
     },
     tool_schema::ToolSchema,
 };
@@ -33,14 +34,14 @@ fn with(rules: &[Rule]) -> ServerSpec {
         default: DefaultAccess::Public,
         ..ToolAccess::default()
     };
-    let mut held = BTreeSet::new();
+    let mut held = BTreeMap::new();
     for rule in rules {
         match rule.clone() {
             Rule::Approval(policy) => access.approval.push(policy),
             Rule::Confirm(policy) => access.confirm.push(policy),
             Rule::Deny(rule) => access.deny.push(rule),
             Rule::Limit(limit) => access.limits.push(limit),
-            Rule::Hold => drop(held.insert("send_money".to_owned())),
+            Rule::Hold => drop(held.insert("send_money".to_owned(), HeldTool::default())),
         }
     }
     ServerSpec {
@@ -364,7 +365,7 @@ fn a_rule_about_some_calls_leaves_the_tool_listed_and_one_about_all_does_not() {
 #[test]
 fn a_held_tool_is_denied_for_the_last_reason() {
     let held = |rules: &[Rule]| ServerSpec {
-        held: ["send_money".to_owned()].into(),
+        held: [("send_money".to_owned(), HeldTool::default())].into(),
         ..with(rules)
     };
     let anybody = who(&["employee"], false);
@@ -378,7 +379,7 @@ fn a_held_tool_is_denied_for_the_last_reason() {
         assert_eq!(deny_of(&spec, &who(&[], true)), Some(Denial::Held));
         let decision = decide_on(&spec, &anybody, "{}", false);
         assert_eq!(decision, Decision::Deny(Denial::Held));
-        assert!(is_held_back(&spec, &anybody, "send_money"));
+        assert!(find_held_back(&spec, &anybody, "send_money").is_some());
         assert_eq!(offer(&spec, &anybody, "get_rate"), Offer::Call);
     }
     let closed = ServerSpec {
@@ -386,7 +387,7 @@ fn a_held_tool_is_denied_for_the_last_reason() {
         ..held(&[])
     };
     assert_eq!(deny_of(&closed, &anybody), Some(Denial::NoToolAccess));
-    assert!(!is_held_back(&closed, &anybody, "send_money"));
+    assert!(find_held_back(&closed, &anybody, "send_money").is_none());
 }
 
 #[test]

@@ -61,17 +61,19 @@ function ToolCard({ tool }: { tool: Changed }) {
       await invalidate(PATH);
     }
   });
-  const state = tool.pin === 'hold' ? 'held' : tool.pin === 'tell' ? 'told' : 'unused';
+  const state = tool.is_held ? 'held' : tool.pin ? 'told' : 'unused';
   return (
     <Panel>
       <article aria-label={tool.tool}>
         <header>
           <Heading as="h3" size="3"><Code variant="ghost">{tool.tool}</Code></Heading>
-          <StateBadge state={tool.pin === 'hold' ? 'pending' : ''}>{say(`changed.${state}`)}</StateBadge>
+          <StateBadge state={tool.is_held ? 'pending' : ''}>{say(`changed.${state}`)}</StateBadge>
         </header>
         <Text as="p" size="2" color="gray">
           {say(tool.is_new ? 'changed.new' : 'changed.changed', { agent: tool.agent, server: tool.server })} · <Moment at={tool.seen_at} />
         </Text>
+        {tool.changed.length > 0 && <Text as="p" size="2">{say('changed.fields', { fields: tool.changed.join(', ') })}</Text>}
+        {tool.pin === 'hold' && !tool.is_held && <Text as="p" size="2">{say('changed.harmless')}</Text>}
         {tool.is_shared && <Text as="p" size="2" color="gray">{say('changed.shared')}</Text>}
         {tool.changes > OFTEN && <Notice tone="wait">{say('changed.often')}</Notice>}
         <Text as="p" size="2">{say('changed.words')}</Text>

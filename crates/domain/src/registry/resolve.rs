@@ -5,10 +5,7 @@ mod key;
 mod refusal;
 mod values;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use sha2::Digest;
 use url::Url;
@@ -158,7 +155,7 @@ fn spec_of(
         tool_access: reference.tool_access.clone(),
         tools: reference.tools.clone(),
         pin: reference.pin,
-        held: BTreeSet::new(),
+        held: BTreeMap::new(),
         summaries: BTreeMap::new(),
         required: reference.required,
         // What a tenant's registry and admins say is in it.

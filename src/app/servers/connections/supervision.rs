@@ -18,8 +18,9 @@ use crate::app::{
     App,
     servers::{
         connections::{
-            SharedServer, State, add, discover, is_shared, load_stored, shared_key, take_discovery,
+            QUIET, SharedServer, State, add, is_shared, list_within, load_stored, shared_key,
         },
+        credentials::ResolvedConnection,
         registry,
     },
 };
@@ -37,8 +38,6 @@ use mcp::{ConnectionState, Key};
 
 /// How often the tasks are compared with the packs and tenants, and a connection with its state and its use.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Least time between two discoveries of a server, however often it announces changes.
-const QUIET: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 /// The longest pause between two tries if a person has to change something first.
@@ -167,6 +166,10 @@ async fn keep_connected(app: Arc<App>, shared: SharedKey) {
         return;
     };
     let key = Key::Shared(shared);
+    let connection = ResolvedConnection {
+        key: key.clone(),
+        spec: spec.clone(),
+    };
     if let Err(error) = load_stored(&app, &shared, &agent, &spec).await {
         tracing::warn!(%error, server = %spec.id, "the stored catalog cannot be read");
     }
@@ -176,15 +179,14 @@ async fn keep_connected(app: Arc<App>, shared: SharedKey) {
         let mut changes = app.mcp.changes();
         let asked_at = clock::instant();
         let discovered = tokio::select! {
-            discovered = discover(&app, &key, &spec) => discovered,
+            discovered = list_within(&app, &agent, &spec, &connection, Duration::ZERO) => discovered,
             () = stop.cancelled() => break,
         };
         let is_known = discovered.is_ok();
         let (least, pause) = match discovered {
-            Ok(discovery) => {
+            Ok(catalog) => {
                 failures = 0;
-                let fresh_for = take_discovery(&app, &shared, &agent, &spec, discovery).await;
-                (QUIET, fresh_for)
+                (QUIET, catalog.fresh_for(spec.pin))
             }
             Err(error) => {
                 let (cause, reason) = (DownCause::from(error.kind), error.to_string());

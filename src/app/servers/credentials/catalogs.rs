@@ -5,11 +5,11 @@
 //! Invariant: a list that a server calls private is shown only to the holder of the credential it was listed with,
 //! whatever the pack says. An empty private catalog then takes the place of the shared one.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{CatalogKey, reject, resolve_connection};
+use super::{CatalogKey, ResolvedConnection, reject, resolve_connection};
 use crate::app::{
     App,
     servers::{connections, pins},
@@ -40,9 +40,9 @@ pub(super) async fn load_all(
     let looked_up = look_up(app, principal.tenant, pack.id(), servers).await?;
     let mut catalogs = Vec::with_capacity(servers.len());
     for ((server, stored), (owner, catalog)) in servers.iter().zip(looked_up) {
-        let is_old = catalog
-            .as_ref()
-            .is_none_or(|catalog| app.clock.now() - catalog.fetched_at > catalog.fresh_for());
+        let is_old = catalog.as_ref().is_none_or(|catalog| {
+            app.clock.now() - catalog.fetched_at > catalog.fresh_for(server.pin)
+        });
         if let (Some(_), Some(owner), true) = (stored, owner, is_old) {
             let (app, principal) = (app.clone(), principal.clone());
             let (agent, spec) = (pack.id().clone(), Arc::new((*server).clone()));
@@ -174,12 +174,13 @@ async fn refresh(
     let Key::Personal(credential) = &connection.key else {
         return;
     };
-    let discovered = tokio::select! {
-        discovered = connections::discover(app, &connection.key, &connection.spec) => discovered,
+    let listing = connections::list_within(app, agent, spec, &connection, Duration::ZERO);
+    let listed = tokio::select! {
+        listed = Box::pin(listing) => listed,
         () = app.shutdown.cancelled() => return,
     };
-    let done = match discovered {
-        Ok(discovery) => store_catalog(app, credential, spec, &discovery).await,
+    let done = match listed {
+        Ok(_) => Ok(()),
         Err(error) if error.is_credential_refused() => reject(app, principal, credential).await,
         Err(error) => {
             return tracing::info!(%error, server = %spec.id, "tools not listed; the known ones serve on");
@@ -190,29 +191,41 @@ async fn refresh(
     }
 }
 
-/// Puts a list that was fetched with a user's credential in force on every replica.
-pub(super) async fn store_catalog(
+/// Puts a list that was fetched with a user's credential in force on every replica. Returns it also when that failed.
+pub(in crate::app::servers) async fn store_catalog(
     app: &App,
     credential: &CredentialRef,
     spec: &ServerSpec,
     discovery: &Discovery,
+) -> (Arc<Catalog>, Result<()>) {
+    let catalog = Arc::new(connections::make_catalog(app, &spec.id, discovery));
+    let stored = put_in_force(app, credential, spec, &catalog).await;
+    (catalog, stored)
+}
+
+async fn put_in_force(
+    app: &App,
+    credential: &CredentialRef,
+    spec: &ServerSpec,
+    catalog: &Arc<Catalog>,
 ) -> Result<()> {
-    let catalog = connections::make_catalog(app, &spec.id, discovery);
     let own = CatalogOwner::Credential(credential.id);
     let (tenant, agent, server) = (credential.tenant, &credential.agent, &credential.server);
-    let (tools, listed) = (catalog.tools.len(), catalog.tools.clone());
     let kept = match (spec.catalog, catalog.is_private()) {
-        (CatalogScope::PerUser, _) => vec![(own, catalog)],
-        (CatalogScope::Shared, false) => vec![(CatalogOwner::Shared, catalog)],
+        (CatalogScope::PerUser, _) => vec![(own, catalog.clone())],
+        (CatalogScope::Shared, false) => vec![(CatalogOwner::Shared, catalog.clone())],
         // An empty catalog takes the place of the one that was shared until now.
         (CatalogScope::Shared, true) => {
             let empty = Catalog {
                 tools: Vec::new(),
                 prompts: Vec::new(),
                 dropped: Vec::new(),
-                ..catalog.clone()
+                ..Catalog::clone(catalog)
             };
-            vec![(CatalogOwner::Shared, empty), (own, catalog)]
+            vec![
+                (CatalogOwner::Shared, Arc::new(empty)),
+                (own, catalog.clone()),
+            ]
         }
     };
     let mut tx = app.db.tenant(tenant).await?;
@@ -220,15 +233,13 @@ pub(super) async fn store_catalog(
         store::catalogs::put(&mut tx, tenant, agent, *owner, catalog).await?;
     }
     tx.commit().await?;
-    pins::record(app, tenant, agent, spec, &listed, true).await?;
-    tracing::info!(%server, %agent, tools, "tools of a personal server listed");
+    pins::record(app, tenant, agent, spec, &catalog.tools, true).await?;
+    let tools = catalog.tools.len();
+    tracing::debug!(%server, %agent, tools, "tools of a personal server listed");
     for (owner, catalog) in kept {
         let (agent, server) = (agent.clone(), server.clone());
         let listing = (tenant, agent.clone(), server.clone(), owner);
-        app.credentials
-            .catalogs
-            .insert(listing, Arc::new(catalog))
-            .await;
+        app.credentials.catalogs.insert(listing, catalog).await;
         let _ = app.hints.send(Hint::Catalog {
             tenant,
             agent,
@@ -281,16 +292,14 @@ async fn list_again(app: &App, credential: CredentialRef) {
     let Some(opened) = app.credentials.decrypted.get(&generation).await else {
         return;
     };
-    let (server, key) = (&credential.server, Key::Personal(credential.clone()));
-    match connections::discover(app, &key, &opened.spec).await {
-        Ok(discovery) => {
-            if let Err(error) = store_catalog(app, &credential, &opened.base, &discovery).await {
-                tracing::warn!(%error, %server, "a list of tools cannot be stored");
-            }
-        }
-        Err(error) => {
-            tracing::info!(%error, %server, "tools not listed; the known ones serve on");
-        }
+    let (agent, server) = (&credential.agent, &credential.server);
+    let connection = ResolvedConnection {
+        key: Key::Personal(credential.clone()),
+        spec: opened.spec.clone(),
+    };
+    let listing = connections::list_within(app, agent, &opened.base, &connection, Duration::ZERO);
+    if let Err(error) = Box::pin(listing).await {
+        tracing::info!(%error, %server, "tools not listed; the known ones serve on");
     }
 }
 

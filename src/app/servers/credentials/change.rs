@@ -17,7 +17,7 @@ use crate::app::{
     accounts::users,
     platform::keys::contexts,
     servers::{
-        agents,
+        agents, connections,
         credentials::{
             TestOutcome, announce_change, catalogs, close_older, credential_ref, decrypt, of_user,
             reject,
@@ -180,7 +180,10 @@ async fn replace(
     if let Some(discovery) = discovery
         && is_list_wanted(app, principal, pack, spec).await?
     {
-        catalogs::store_catalog(app, &trial.credential, spec, &discovery).await?;
+        let listed = catalogs::store_catalog(app, &trial.credential, spec, &discovery);
+        let (catalog, stored) = listed.await;
+        stored?;
+        connections::note_listed(app, Key::Personal(trial.credential.clone()), catalog).await;
     }
     Ok(match placement {
         Placement::Replaces {
@@ -333,7 +336,10 @@ pub async fn test(
     };
     accept(app, &credential, &stored, is_proven).await?;
     if is_list_wanted(app, principal, &pack, &spec).await? || is_proven {
-        catalogs::store_catalog(app, &trial.credential, &spec, &discovery).await?;
+        let listed = catalogs::store_catalog(app, &trial.credential, &spec, &discovery);
+        let (catalog, stored) = listed.await;
+        stored?;
+        connections::note_listed(app, Key::Personal(trial.credential.clone()), catalog).await;
     }
     Ok(if is_proven {
         TestOutcome::ok()

@@ -19,7 +19,6 @@ use domain::{
     error::Result,
     ids::{AgentId, CredentialId, ServerId},
     personal::{self, Values},
-    pin::Pin,
     principal::Principal,
     server::{Endpoint, ServerSpec},
 };
@@ -212,10 +211,9 @@ impl<'a> ConnectionTrial<'a> {
         };
         let mut tools = discovery.tools.iter();
         let tool = tools.find(|listed| listed.name == tool);
-        spec.pin == Pin::Hold
-            && tool.is_some_and(|tool| {
-                pins.has_accepted(&spec.id, &tool.name) && !pins.accepts(spec, tool)
-            })
+        tool.is_some_and(|tool| {
+            pins.has_accepted(&spec.id, &tool.name) && pins.find_hold(spec, tool).is_some()
+        })
     }
 
     pub(in crate::app::servers) async fn give_up(&self) {

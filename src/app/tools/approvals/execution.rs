@@ -43,7 +43,6 @@ use domain::{
     json::Json,
     message::{CallStatus, ToolResult},
     pack::Pack,
-    pin::Pin,
     policy::{CallFacts, CallUsage, Decision, EffectiveAccess, LimitedCall, decide},
     principal::Principal,
     resource,
@@ -276,13 +275,11 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     };
     let spec = permitted.spec.clone();
     let destination = find_destination(app, approval, &spec).await?;
-    let tools = list_tools(app, approval, &destination).await?;
+    let tools = list_tools(app, approval, &spec, &destination).await?;
     let tool = find_same_tool(&tools, approval).map_err(NotSent::Revoked)?;
-    if spec.pin == Pin::Hold {
-        let pins = pins::of_agent(app, approval.tenant, &approval.agent).await?;
-        if !pins.accepts(&spec, tool) {
-            return Err(NotSent::Revoked(CHANGED.to_owned()));
-        }
+    let held = pins::find_hold(app, approval.tenant, &approval.agent, &spec, tool).await?;
+    if held.is_some() {
+        return Err(NotSent::Revoked(CHANGED.to_owned()));
     }
     let arguments = match open_arguments(app, approval).await {
         Ok(arguments) => arguments,
@@ -470,17 +467,18 @@ async fn find_destination(
 /// The tools as their server lists them now. Listing may be repeated, and shows whether the session is alive, so that
 /// the call itself need not be the first to try it.
 async fn list_tools(
-    app: &App,
+    app: &Arc<App>,
     approval: &Approval,
+    spec: &ServerSpec,
     destination: &Destination,
 ) -> Result<Vec<Arc<Tool>>, NotSent> {
-    let Destination::Server(ResolvedConnection { key, spec }) = destination else {
-        return Ok(app.orchestrator.tools().to_vec());
-    };
-    match app.mcp.discover(key, spec).await {
-        Ok(discovery) => Ok(discovery.tools),
+    let caller = call_context(app, approval);
+    match destination.list_tools(&caller, spec, Duration::ZERO).await {
+        Ok(tools) => Ok(tools),
         Err(error) if error.is_credential_refused() => {
-            if let Key::Personal(used) = key {
+            if let Destination::Server(ResolvedConnection { key, .. }) = destination
+                && let Key::Personal(used) = key
+            {
                 credentials::reject(app, &approval.principal, used).await?;
             }
             Err(NotSent::Revoked(

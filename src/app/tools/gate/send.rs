@@ -7,7 +7,7 @@
 //! that stores the call, and the line of an approved call in the one that makes it `executing`. Any other line is
 //! queued when the permit is made; that of a run's call is waited for. A permit that is dropped, because its call was stopped, leaves the line as it was.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
@@ -38,10 +38,10 @@ use domain::{
     resource::Resource,
     server::{AccessMode, ServerSpec},
     texts,
-    tool::ToolOutcome,
+    tool::{Tool, ToolOutcome},
     trace_context::TRACES,
 };
-use mcp::{CallError, CallOptions, CallRequest, Caller, Key};
+use mcp::{CallError, CallOptions, CallRequest, Caller, Key, McpError};
 use store::audit::AuditRow;
 
 /// The most bytes of a server's own result that are kept. A longer one is kept as its text alone.
@@ -89,6 +89,21 @@ impl Destination {
             Self::BuiltIn(caller) => format!("run:{}/0", caller.run),
             Self::Server(connection) => credential_of(connection),
         }
+    }
+
+    /// The tools as the server lists them, by a list that is at most so old ([`connections::list_within`]).
+    pub(in crate::app::tools) async fn list_tools(
+        &self,
+        caller: &CallContext<'_>,
+        server: &ServerSpec,
+        age: Duration,
+    ) -> Result<Vec<Arc<Tool>>, McpError> {
+        let CallContext { app, agent, .. } = *caller;
+        let Self::Server(connection) = self else {
+            return Ok(app.orchestrator.tools().to_vec());
+        };
+        let listing = connections::list_within(app, agent, server, connection, age);
+        Ok(Box::pin(listing).await?.tools.clone())
     }
 
     /// The credential of the user that goes along, if it is one.

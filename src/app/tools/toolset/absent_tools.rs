@@ -9,7 +9,8 @@ use serde::Serialize;
 use crate::app::{servers::connections::State, tools::toolset::Toolset};
 use domain::{
     connection::DownCause,
-    policy::{is_held_back, is_offered, may_see_unlisted},
+    pin::HeldTool,
+    policy::{find_held_back, is_offered, may_see_unlisted},
     server::ServerSpec,
 };
 
@@ -52,8 +53,8 @@ impl Toolset {
             let may = is_offered(spec, &self.access, tool);
             return may.then(|| format!("{server} is not connected; type /connect {server}"));
         }
-        if is_held_back(spec, &self.access, tool) {
-            return Some(held_back(server, tool));
+        if let Some(held) = find_held_back(spec, &self.access, tool) {
+            return Some(held_back(server, tool, held));
         }
         self.all.catalogs[at]
             .is_none()
@@ -65,9 +66,19 @@ fn not_allowlisted(server: &str, tool: &str) -> String {
     format!("Tool {tool:?} is not allowlisted for MCP server {server:?}")
 }
 
-fn held_back(server: &str, tool: &str) -> String {
+/// The sentence about a tool that waits. It says which fields of it have changed.
+pub(in crate::app::tools) fn held_back(server: &str, tool: &str, held: &HeldTool) -> String {
+    if held.is_new {
+        return format!(
+            "Tool {tool:?} of MCP server {server:?} is new and waits until an admin accepts it"
+        );
+    }
+    let fields = match held.changed.as_slice() {
+        [] => String::new(),
+        changed => format!(" ({})", changed.join(", ")),
+    };
     format!(
-        "Tool {tool:?} of MCP server {server:?} was changed by the server and waits until an admin accepts the change"
+        "Tool {tool:?} of MCP server {server:?} was changed by the server{fields} and waits until an admin accepts the change"
     )
 }
 
