@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
     ids::ServerId,
-    pin::Pin,
+    pin::{HeldTool, Pin},
     policy::{
         ApprovalPolicy, Decision, DefaultAccess, Denial, EffectiveAccess, ToolAccess, ToolPattern,
         is_offered,
@@ -51,7 +51,7 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         tool_access,
         tools,
         pin: Pin::Hold,
-        held: BTreeSet::new(),
+        held: BTreeMap::new(),
         summaries: BTreeMap::new(),
         required: false,
         per_tenant: false,
@@ -147,7 +147,7 @@ fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, Cons
             && p.min_approvals == 1
             && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)))
     };
-    let may = may && !server.held.contains(tool);
+    let may = may && !server.held.contains_key(tool);
     let mut confirmed = access.iter().flat_map(|a| &a.confirm).filter(guards);
     let consent = if may && policies().filter(guards).any(|p| !consents(p)) {
         Consent::Others
@@ -337,7 +337,7 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
                         let spec = server(allowlist.clone(), Some(access));
                         // What waits to be accepted is denied, and nothing else becomes another decision.
                         let held = ServerSpec {
-                            held: BTreeSet::from(["send_money".to_owned()]),
+                            held: BTreeMap::from([("send_money".to_owned(), HeldTool::default())]),
                             ..spec.clone()
                         };
                         for spec in [spec, held] {

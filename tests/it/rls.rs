@@ -15,9 +15,10 @@ use crate::support::db::TestDb;
 /// The tables that are no tenant's: the tenants themselves, what servers list for all of them and what of it was
 /// accepted, work of one replica, the replicas, the releases, the key ring and who has it, the operator's trail, and the
 /// list of migrations.
-const NOT_OF_A_TENANT: [&str; 11] = [
+const NOT_OF_A_TENANT: [&str; 12] = [
     "tenants",
     "catalogs_of_all",
+    "pinned_servers_of_all",
     "pinned_tools_of_all",
     "jobs",
     "keks",
@@ -88,6 +89,10 @@ const ROWS: &[(&str, &str)] = &[
         "pinned_tools",
         "insert into pinned_tools (tenant_id, id, agent, server, tool, hash, definition)
          values ($1, $1, 'bank', 'bank', $2, repeat('0', 64), '{}')",
+    ),
+    (
+        "pinned_servers",
+        "insert into pinned_servers (tenant_id, id, agent, server, changed_at) values ($1, $1, 'bank', $2, now())",
     ),
     (
         "tenant_keys",
@@ -258,7 +263,9 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("oauth_sign_ins", "tenant_id id state_hash expires_at"),
     ("operator_audit", "*"),
     ("operator_request_answers", "*"),
-    ("pinned_tools", "tenant_id accepted_at"),
+    ("pinned_servers", "tenant_id agent server changed_at"),
+    ("pinned_servers_of_all", "*"),
+    ("pinned_tools", "tenant_id accepted_at standing"),
     ("pinned_tools_of_all", "*"),
     ("releases", "*"),
     ("replicas", "*"),
@@ -282,7 +289,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 10] = [
+const SYSTEM_WRITES: [&str; 11] = [
     "tenants",
     "jobs",
     "keks",
@@ -290,6 +297,7 @@ const SYSTEM_WRITES: [&str; 10] = [
     "operator_audit",
     "operator_request_answers",
     "catalogs_of_all",
+    "pinned_servers_of_all",
     "pinned_tools_of_all",
     "releases",
     "replicas",

@@ -399,6 +399,14 @@ pub async fn list_within(
     {
         return Ok(catalog.clone());
     }
+    // One list serves all users of such a server, whoever fetched it.
+    if let Key::Personal(credential) = key
+        && let Some(catalog) = credentials::find_shared_list(app, credential, server).await
+        && catalog.fetched_at > asked - age
+    {
+        last.list = Some((catalog.fetched_at, catalog.clone()));
+        return Ok(catalog);
+    }
     if let Some((at, error)) = &last.failed
         && *at > asked_at
     {

@@ -20,7 +20,10 @@ use std::{
 
 use moka::future::Cache;
 
-pub(super) use self::{catalogs::store_catalog, trial::ConnectionTrial};
+pub(super) use self::{
+    catalogs::{find_shared_list, store_catalog},
+    trial::ConnectionTrial,
+};
 pub use self::{
     catalogs::{follow_changes, forget_catalog},
     change::{

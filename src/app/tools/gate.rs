@@ -531,19 +531,19 @@ async fn require_accepted(
         return Ok(());
     }
     let (tool, server) = (&named.tool.name, spec.id.as_str());
-    let listed = destination.list_tools(&caller, spec, SHORTEST_FRESH).await;
-    let listed = listed.map_err(|error| {
+    let listed = destination.find_tool(&caller, spec, tool, SHORTEST_FRESH);
+    let listed = listed.await.map_err(|error| {
         format!(
             "not executed: nothing was sent, because it cannot be seen whether {server} has changed the tool {tool:?}: \
              {error}; try again later"
         )
     })?;
-    let Some(listed) = listed.iter().find(|listed| listed.name == *tool) else {
+    let Some(listed) = listed else {
         return Err(format!(
             "not executed: {server} does not have the tool {tool:?} any more"
         ));
     };
-    let found = pins::find_hold(app, call.principal.tenant, caller.agent, spec, listed).await;
+    let found = pins::find_hold(app, call.principal.tenant, caller.agent, spec, &listed).await;
     match found {
         Ok(None) => Ok(()),
         Ok(Some(held)) => Err(format!("not executed: {}", held_back(server, tool, &held))),

@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use chatelaine::app::tools::policy_trials::judge_example;
 use domain::{
-    canonical::{self, Hex},
+    canonical::Hex,
     clock::Clock,
     config::Environment,
     json::Json,
-    pin::{Pins, Standing},
+    pin::{self, KnownDefinition, Pins, Standing},
     policy::{CallFacts, Decision, EffectiveAccess, Origin, decide},
     tool::Tool,
 };
@@ -134,13 +134,18 @@ fn what_becomes_of_tools_is_what_the_page_of_approvals_says() {
     let mut pins = Pins::default();
     assert_eq!(pins.judge(server, &first), Standing::Accept);
     let hash = first.hash.unwrap().0;
-    pins.add(server.id.clone(), first.name, hash, true);
+    pins.add(
+        server.id.clone(),
+        first.name,
+        hash,
+        KnownDefinition::Accepted,
+    );
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let mut tools = 0;
     for row in rows {
         let (tool, outcome) = row[3..].split_once("` | ").unwrap();
         let is = match pins.judge(server, &to_tool(tool)) {
-            Standing::Known | Standing::Accept => "it is used |",
+            Standing::Known | Standing::Accept | Standing::Record => "it is used |",
             Standing::Wait => "it waits |",
         };
         assert_eq!(is, outcome, "{tool}");
@@ -164,7 +169,7 @@ fn to_tool(definition: &str) -> Tool {
         meta: None,
         hash: None,
     };
-    tool.hash = Some(Hex(canonical::hash(&canonical::definition(&tool))));
+    tool.hash = Some(Hex(pin::fingerprint(&tool)));
     tool
 }
 

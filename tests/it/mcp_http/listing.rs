@@ -2,6 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use domain::{
     ids::ServerId,
+    pin::Pin,
     tool::{CacheHints, CacheScope, Catalog},
 };
 use futures_util::{StreamExt, stream};
@@ -349,7 +350,7 @@ async fn a_list_that_one_page_calls_private_is_private() {
 
 #[test]
 fn what_a_server_says_of_freshness_counts_within_bounds() {
-    let fresh_for = |ttl: Option<u64>| {
+    let fresh_for = |pin: Pin, ttl: Option<u64>| {
         let catalog = Catalog {
             server: ServerId::parse("s").unwrap(),
             tools: Vec::new(),
@@ -362,10 +363,13 @@ fn what_a_server_says_of_freshness_counts_within_bounds() {
             },
             version: String::new(),
         };
-        catalog.fresh_for().as_secs()
+        catalog.fresh_for(pin).as_secs()
     };
     let said = [None, Some(0), Some(5), Some(90), Some(u64::MAX)];
-    assert_eq!(said.map(fresh_for), [600, 60, 60, 90, 600]);
+    let tell = said.map(|ttl| fresh_for(Pin::Tell, ttl));
+    assert_eq!(tell, [600, 60, 60, 90, 600]);
+    // Who changes a tool behind somebody's back announces nothing.
+    assert_eq!(said.map(|ttl| fresh_for(Pin::Hold, ttl)), [60; 5]);
 }
 
 #[tokio::test]

@@ -580,8 +580,8 @@ async fn what_an_earlier_release_has_accepted_stays_so() {
     let fickle = Fickle::start(json!([pay])).await;
     let world = world_of(&fickle, json!({})).await;
     until_tools(&world.user("ann", &[]).await, &["echo"]).await;
+    let mut system = world.db.as_system().await;
     let stopped = world.stop().await;
-    let mut system = stopped.db.as_system().await;
     let before = "update pinned_tools_of_all set hash = encode(sha256(convert_to(definition, 'utf8')), 'hex')";
     let changed = sqlx::query(before).execute(&mut system).await.unwrap();
     assert_eq!(changed.rows_affected(), 1);

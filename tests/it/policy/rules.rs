@@ -1,6 +1,9 @@
 //! Several rules for one call: the strictest that applies decides, and no rule makes another one weaker.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use domain::{
     json::{Decimal, Json},

@@ -1,7 +1,7 @@
 //! The published MCP servers, and small ones of ours, as processes of a test. They end with the test.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -83,7 +83,7 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         tool_access: None,
         tools: None,
         pin: Pin::default(),
-        held: BTreeSet::new(),
+        held: BTreeMap::new(),
         summaries: BTreeMap::new(),
         required: false,
         per_tenant: false,

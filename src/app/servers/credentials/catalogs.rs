@@ -111,6 +111,21 @@ async fn look_up(
     Ok(keys.into_iter().map(found).collect())
 }
 
+/// The list of a personal server that serves all its users, where it is known.
+pub(in crate::app::servers) async fn find_shared_list(
+    app: &App,
+    credential: &CredentialRef,
+    server: &ServerSpec,
+) -> Option<Arc<Catalog>> {
+    if server.catalog != CatalogScope::Shared {
+        return None;
+    }
+    let wanted = vec![(credential.server.clone(), CatalogOwner::Shared)];
+    let found = fetch(app, credential.tenant, &credential.agent, wanted).await;
+    let found = found.ok()?.into_values().next();
+    found.filter(|catalog| !catalog.is_private())
+}
+
 /// Finds catalogs in memory. One query reads all that are missing there.
 async fn fetch(
     app: &App,

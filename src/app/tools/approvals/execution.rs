@@ -275,8 +275,8 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     };
     let spec = permitted.spec.clone();
     let destination = find_destination(app, approval, &spec).await?;
-    let tools = list_tools(app, approval, &spec, &destination).await?;
-    let tool = find_same_tool(&tools, approval).map_err(NotSent::Revoked)?;
+    let listed = list_tool(app, approval, &spec, &destination).await?;
+    let tool = find_same_tool(listed.as_slice(), approval).map_err(NotSent::Revoked)?;
     let held = pins::find_hold(app, approval.tenant, &approval.agent, &spec, tool).await?;
     if held.is_some() {
         return Err(NotSent::Revoked(CHANGED.to_owned()));
@@ -464,27 +464,21 @@ async fn find_destination(
     }
 }
 
-/// The tools as their server lists them now. Listing may be repeated, and shows whether the session is alive, so that
+/// The tool of a request as its server lists it now. Listing may be repeated, and shows whether the session is alive, so that
 /// the call itself need not be the first to try it.
-async fn list_tools(
+async fn list_tool(
     app: &Arc<App>,
     approval: &Approval,
     spec: &ServerSpec,
     destination: &Destination,
-) -> Result<Vec<Arc<Tool>>, NotSent> {
+) -> Result<Option<Arc<Tool>>, NotSent> {
     let caller = call_context(app, approval);
-    match destination.list_tools(&caller, spec, Duration::ZERO).await {
-        Ok(tools) => Ok(tools),
-        Err(error) if error.is_credential_refused() => {
-            if let Destination::Server(ResolvedConnection { key, .. }) = destination
-                && let Key::Personal(used) = key
-            {
-                credentials::reject(app, &approval.principal, used).await?;
-            }
-            Err(NotSent::Revoked(
-                "the server does not accept the credential any more".to_owned(),
-            ))
-        }
+    let listed = destination.find_tool(&caller, spec, &approval.tool, Duration::ZERO);
+    match listed.await {
+        Ok(tool) => Ok(tool),
+        Err(error) if error.is_credential_refused() => Err(NotSent::Revoked(
+            "the server does not accept the credential any more".to_owned(),
+        )),
         Err(error) => {
             tracing::info!(%error, "the server of an approved call cannot be reached");
             Err(NotSent::Later)

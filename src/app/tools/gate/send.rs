@@ -91,19 +91,34 @@ impl Destination {
         }
     }
 
-    /// The tools as the server lists them, by a list that is at most so old ([`connections::list_within`]).
-    pub(in crate::app::tools) async fn list_tools(
+    /// A tool as its server lists it, by a list that is at most so old ([`connections::list_within`]). A credential that
+    /// the server refuses is marked.
+    pub(in crate::app::tools) async fn find_tool(
         &self,
         caller: &CallContext<'_>,
         server: &ServerSpec,
+        tool: &str,
         age: Duration,
-    ) -> Result<Vec<Arc<Tool>>, McpError> {
-        let CallContext { app, agent, .. } = *caller;
+    ) -> Result<Option<Arc<Tool>>, McpError> {
+        let CallContext {
+            app,
+            principal,
+            agent,
+            ..
+        } = *caller;
+        let is_it = |listed: &&Arc<Tool>| listed.name == tool;
         let Self::Server(connection) = self else {
-            return Ok(app.orchestrator.tools().to_vec());
+            return Ok(app.orchestrator.tools().iter().find(is_it).cloned());
         };
         let listing = connections::list_within(app, agent, server, connection, age);
-        Ok(Box::pin(listing).await?.tools.clone())
+        let listed = Box::pin(listing).await;
+        if let (Err(error), Some(used)) = (&listed, self.user_credential())
+            && error.is_credential_refused()
+            && let Err(error) = credentials::reject(app, principal, used).await
+        {
+            tracing::warn!(%error, server = %server.id, "a refused credential could not be marked; the next call tries again");
+        }
+        Ok(listed?.tools.iter().find(is_it).cloned())
     }
 
     /// The credential of the user that goes along, if it is one.
