@@ -110,15 +110,25 @@ impl Pins {
         known.is_some_and(|known| !known.accepted.is_empty())
     }
 
-    /// Whether a definition of the server's tools is known that is not accepted and not among these.
+    /// The hashes of a server's tools that are kept beside the accepted ones while it lists these: of the tools themselves,
+    /// and what was recorded of them, which they are compared with when a rule lets somebody in.
+    pub fn keep(&self, server: &ServerId, listed: &[Arc<Tool>]) -> BTreeSet<Hash> {
+        let kept = listed.iter().flat_map(|tool| {
+            let others = self.known(server, &tool.name).map(|known| &known.others);
+            let recorded = others.into_iter().flatten();
+            let recorded = recorded.filter(|(_, known)| **known == KnownDefinition::Recorded);
+            let recorded = recorded.map(|(hash, _)| *hash);
+            tool.hash.map(|Hex(hash)| hash).into_iter().chain(recorded)
+        });
+        kept.collect()
+    }
+
+    /// Whether a definition of the server's tools is known that is neither accepted nor kept while it lists these.
     pub fn has_unlisted(&self, server: &ServerId, listed: &[Arc<Tool>]) -> bool {
+        let kept = self.keep(server, listed);
         let known = self.0.get(server).into_iter().flatten();
-        let mut open = known.filter(|(_, known)| !known.others.is_empty());
-        open.any(|(name, known)| {
-            let listed = listed.iter().find(|tool| tool.name == *name);
-            let hash = listed.and_then(|tool| tool.hash).map(|Hex(hash)| hash);
-            known.others.keys().any(|other| Some(*other) != hash)
-        })
+        let mut others = known.flat_map(|(_, known)| known.others.keys());
+        others.any(|other| !kept.contains(other))
     }
 
     fn known(&self, server: &ServerId, tool: &str) -> Option<&KnownDefinitions> {

@@ -190,7 +190,7 @@ pub async fn record(
     let is_first = !pins.has_server(&server.id);
     let news = find_news(&mut tx, agent, server, tools, &pins).await?;
     place.add(&mut tx, &news).await?;
-    let has_forgotten = forgets && place.forget_unlisted(&mut tx, tools).await? > 0;
+    let has_forgotten = forgets && place.forget_unlisted(&mut tx, &pins, tools).await? > 0;
     for tool in tools.iter().filter(|tool| is_new(tool)) {
         let key = key_of(tenant, agent, server, tool);
         app.pins.written.insert(key, ()).await;
@@ -318,10 +318,9 @@ impl Place {
     }
 
     /// Returns how many that were.
-    async fn forget_unlisted(&self, tx: &mut Tx, tools: &[Arc<Tool>]) -> Result<u64> {
+    async fn forget_unlisted(&self, tx: &mut Tx, pins: &Pins, tools: &[Arc<Tool>]) -> Result<u64> {
         let (agent, server) = (&self.agent, &self.server);
-        let listed = tools.iter().filter_map(|tool| tool.hash);
-        let listed: Vec<_> = listed.map(|Hex(hash)| hash).collect();
+        let listed: Vec<_> = pins.keep(server, tools).into_iter().collect();
         match self.owner {
             Some(_) => store::pins::delete_unlisted(tx, agent, server, &listed).await,
             None => store::pins::delete_unlisted_of_all(tx, agent, server, &listed).await,

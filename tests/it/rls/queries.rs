@@ -96,7 +96,7 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds questions to expire",
     ),
     (
-        r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!" from sign_outs"#,
+        r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!", null::text as "agent: AgentId", null::text as "server: ServerId" from sign_outs"#,
         "finds sessions that ended, and claims that changed, a moment ago",
     ),
     (
