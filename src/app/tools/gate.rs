@@ -353,7 +353,8 @@ async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -
         }
     };
     if let Err(reason) = require_accepted(app, call, spec, named, &destination).await {
-        call.give_back(app, taken).await;
+        call.give_back(app, taken.filter(|_| answered.is_none()))
+            .await;
         return deny(app, call, reason.into());
     }
     let arguments = arguments.to_raw();
@@ -547,7 +548,7 @@ async fn require_accepted(
     match found {
         Ok(None) => Ok(()),
         Ok(Some(held)) => Err(format!("not executed: {}", held_back(server, tool, &held))),
-        Err(error) => Err(format!("not executed: {error}")),
+        Err(error) => Err(not_executed(&error)),
     }
 }
 
