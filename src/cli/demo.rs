@@ -34,7 +34,7 @@ use crate::{
 };
 use domain::{
     clock::Clock,
-    config::{self, Config, Environment},
+    config::{Config, Environment},
     error::Error,
 };
 use store::Db;
@@ -351,7 +351,7 @@ async fn start_example(
         None => sibling_program(name)?,
     };
     let mut process = Command::new(&program);
-    for name in config::OWN_SECRETS {
+    for name in Environment::from_process().without_keys().withheld() {
         process.env_remove(name);
     }
     process.args(["--listen", "127.0.0.1:0", "--with-parent"]);

@@ -21,8 +21,15 @@ use domain::{
 };
 use store::Db;
 
-pub(super) const EMPTY_DATABASE_URL: &str =
-    "DATABASE_URL is empty; name the database, or unset the variable to have a private Postgres";
+/// What is wrong with the variable of the database if it is set and empty: a secret that is missing must not start a
+/// private Postgres.
+pub(super) fn find_empty_database(config: &Config, env: &Environment) -> Option<String> {
+    let variable = env.database_variable();
+    let is_empty = config.database_url.is_none() && env.get(variable).is_some();
+    is_empty.then(|| {
+        format!("{variable} is empty; name the database, or unset the variable to have a private Postgres")
+    })
+}
 
 /// Serves until SIGINT or SIGTERM. Health checks are answered before the database is there and its schema up to date.
 pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
@@ -33,7 +40,7 @@ pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
         let preparing = async {
             let opening =
                 Db::connect_within(config.database_wait, url, direct, connections, &start);
-            let db = opening.await.context(CANNOT_OPEN)?;
+            let db = opening.await.with_context(|| cannot_open(&env))?;
             // It may go away again.
             start.send_replace(Start::Connecting);
             prepare(&listeners, config.clone(), &env, db).await
@@ -52,7 +59,10 @@ pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
     .await
 }
 
-const CANNOT_OPEN: &str = "cannot open the database that DATABASE_URL names";
+fn cannot_open(env: &Environment) -> String {
+    let variable = env.database_variable();
+    format!("cannot open the database that {variable} names")
+}
 
 /// Does `work` with the database that the settings name, or with a private one below the data folder, which ends
 /// afterwards.
@@ -65,7 +75,7 @@ pub async fn with_database<T>(
         let start = watch::Sender::new(Start::Connecting);
         let (direct, connections) = (&config.direct_database, config.database_connections);
         let opened = Db::connect_within(Duration::ZERO, url, direct, connections, &start).await;
-        work(opened.context(CANNOT_OPEN)?).await
+        work(opened.with_context(|| cannot_open(env))?).await
     })
     .await
 }
@@ -76,10 +86,9 @@ pub async fn with_address<T>(
     env: &Environment,
     work: impl AsyncFnOnce(&Secret) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    anyhow::ensure!(
-        config.database_url.is_some() || env.get("DATABASE_URL").is_none(),
-        EMPTY_DATABASE_URL
-    );
+    if let Some(fault) = find_empty_database(config, env) {
+        anyhow::bail!(fault);
+    }
     let private = match &config.database_url {
         Some(_) => None,
         None => Some(PrivatePostgres::start(&config.data.join("postgres"), env).await?),

@@ -10,6 +10,7 @@ mod holodeck; // agents of HoloDeck
 mod imported; // `import`
 mod library; // start, reload, watch
 mod overlay; // MCP_SERVERS_CONFIG
+mod own_secrets; // of the service itself: no pack gets one
 mod samples; // the packs that come with the program
 mod secrets; // no value is ever told
 mod skills; // shortcuts to a tool

@@ -2,15 +2,20 @@
 //! [`Environment`], so that a test can pass its own.
 
 mod faults;
+mod own_secrets;
 mod parsing;
 mod traces;
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
-pub use self::traces::{RootSampler, Sampler, Traces};
+pub use self::{
+    own_secrets::OWN_SECRETS,
+    traces::{RootSampler, Sampler, Traces},
+};
 use self::{
+    own_secrets::OwnSecret,
     parsing::{
         address, approval_url, days, direct_address, grants, id_claims, is_json, is_on, key_ring,
         limit, list, mebibytes, networks, number, one_key, operator_token, optional_address,
@@ -28,7 +33,13 @@ use super::{
 
 /// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
 #[derive(Clone, Default)]
-pub struct Environment(BTreeMap<String, String>);
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+    /// The secrets of the service itself, once they were left out.
+    own_secrets: Arc<[OwnSecret]>,
+    /// The variables that were left out with them, each with the setting whose secret it has.
+    withheld: BTreeMap<String, &'static str>,
+}
 
 impl Environment {
     /// What this process was started with. Variables that are not UTF-8 are left out.
@@ -37,23 +48,16 @@ impl Environment {
         reason = "this is the reader of the environment"
     )]
     pub fn from_process() -> Self {
-        Self(
-            std::env::vars_os()
-                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
-                .collect(),
-        )
+        let variables = std::env::vars_os()
+            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        Self {
+            variables: variables.collect(),
+            ..Self::default()
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    /// The same without the secrets of the program itself: nothing that reads `${NAME}` may find them.
-    #[must_use]
-    pub fn without_keys(mut self) -> Self {
-        self.0
-            .retain(|name, _| !OWN_SECRETS.contains(&name.as_str()));
-        self
+        self.variables.get(name).map(String::as_str)
     }
 
     /// The issuers that the operator trusts with a claim that people choose elsewhere (`Config::id_claims`).
@@ -66,14 +70,15 @@ impl Environment {
     /// The same without these variables.
     #[must_use]
     pub fn without(mut self, names: &[&str]) -> Self {
-        self.0.retain(|name, _| !names.contains(&name.as_str()));
+        self.variables
+            .retain(|name, _| !names.contains(&name.as_str()));
         self
     }
 
     /// The same, with one variable set.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.0.insert(name.into(), value.into());
+        self.variables.insert(name.into(), value.into());
         self
     }
 }
@@ -111,6 +116,11 @@ const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
 const OPERATOR: &str = "CHATELAINE_OPERATOR_TOKEN";
 const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const OTLP_TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
+/// The service's database, under a name that no tool uses for its own.
+const DATABASE: &str = "CHATELAINE_DATABASE_URL";
+/// The service's database, or a pack's where the service's has the other name.
+const PACKS_OR_OWN_DATABASE: &str = "DATABASE_URL";
+const DIRECT_DATABASE: &str = "CHATELAINE_LISTEN_DATABASE_URL";
 /// The largest setting of the size of tokens.
 const MAX_TOKEN_BYTES: usize = 48 * 1024;
 const ID_CLAIMS: &str = "CHATELAINE_ID_CLAIMS";
@@ -120,9 +130,6 @@ const OPERATOR_LEAST: usize = 32;
 pub fn is_own(variable: &str) -> bool {
     SETTINGS.iter().any(|(name, ..)| *name == variable)
 }
-
-/// The variables with secrets of the program itself. No pack, tenant or child of ours has any use for them.
-pub const OWN_SECRETS: [&str; 5] = [ONE_KEY, KEYS, OPERATOR, OTLP_HEADERS, OTLP_TRACES_HEADERS];
 
 /// Declares every setting once: `field: Type = read(VARIABLE, default), description;`, where `read` makes the
 /// value of its text or says what is wrong with it.
@@ -176,9 +183,11 @@ settings! {
         "where browsers reach the service, for links; unset: `http://` and the listen address";
     approval_url: String = approval_url("CHATELAINE_APPROVAL_URL", ""),
         "where your frontend shows an approval, with `{id}`, for links; unset: the web client";
-    database_url: Option<Secret> = secret("DATABASE_URL", ""),
+    database_url: Option<Secret> = secret(PACKS_OR_OWN_DATABASE, ""),
         "Postgres to use; unset: a private one below the data folder; empty: refused";
-    direct_database: DirectAddress = direct_address("CHATELAINE_LISTEN_DATABASE_URL", ""),
+    own_database_url: Option<Secret> = secret(DATABASE, ""),
+        "the same by a name of the service's own: with it, `DATABASE_URL` is a variable of packs";
+    direct_database: DirectAddress = direct_address(DIRECT_DATABASE, ""),
         "the same database without a pooler in between, for `LISTEN` and migrations; `off`: there is no such address, and replicas hear of each other within a second; unset: `DATABASE_URL`";
     database_connections: u32 = number("CHATELAINE_DATABASE_CONNECTIONS", "16"),
         "Postgres connections of this process";
@@ -330,6 +339,9 @@ impl Config {
     /// Reads the settings; the error names the variable and says what to write, and repeats no secret.
     pub fn from_environment(env: &Environment) -> Result<Self, String> {
         let mut config = Self::read(env)?;
+        if env.get(DATABASE).is_some() {
+            config.database_url.clone_from(&config.own_database_url);
+        }
         config.ring =
             match (config.ring, &config.first_key) {
                 (Some(many), Some(one)) => Some(many.and(one).map_err(|why| {
@@ -374,6 +386,15 @@ impl Config {
 }
 
 impl Environment {
+    /// The variable that names the service's database.
+    pub fn database_variable(&self) -> &'static str {
+        if self.get(DATABASE).is_some() || self.withheld.contains_key(DATABASE) {
+            DATABASE
+        } else {
+            PACKS_OR_OWN_DATABASE
+        }
+    }
+
     /// The value of a setting, or its default. An empty value is an unset one.
     fn setting<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
         self.get(name)

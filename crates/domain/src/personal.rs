@@ -157,27 +157,41 @@ fn references(field: &UserField) -> Vec<String> {
 /// Characters at the beginning that say what kind of secret it is, such as `ghp_`.
 const MARK: usize = 12;
 
+/// Random bits of a false secret. With fewer, the false secret of a short one could be somebody's.
+const RANDOM_BITS: f64 = 64.0;
+
 /// Another secret that looks like this one: digits for digits, letters for letters, and the same mark before the first
-/// `_` or `-`.
+/// `_` or `-`. A secret that leaves too little to chance becomes 32 random hex digits behind its mark.
 fn falsify(secret: &Secret) -> Secret {
     let text = secret.expose();
     let mark = text.find(['_', '-']).filter(|at| *at < MARK);
     let (kept, rest) = text.split_at(mark.map_or(0, |at| at + 1));
     let is_hex = rest.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     let letters = if is_hex { 6 } else { 26 };
-    let mut other = |char: char| match char {
-        '0'..='9' => char::from(b'0' + rand::random_range(0..10)),
-        'a'..='z' => char::from(b'a' + rand::random_range(0..letters)),
-        'A'..='Z' => char::from(b'A' + rand::random_range(0..letters)),
-        other => other,
+    let choices = |char: char| match char {
+        '0'..='9' => 10,
+        'a'..='z' | 'A'..='Z' => letters,
+        _ => 1,
     };
-    for _ in 0..8 {
-        let text: String = rest.chars().map(&mut other).collect();
-        if text != rest {
-            return Secret::new(format!("{kept}{text}"));
-        }
+    let bits: f64 = rest
+        .chars()
+        .map(|char| f64::from(choices(char)).log2())
+        .sum();
+    if bits < RANDOM_BITS {
+        let random = hex::encode(rand::random::<[u8; 16]>());
+        return Secret::new(format!("{kept}{random}"));
     }
-    Secret::new(hex::encode(rand::random::<[u8; 16]>()))
+    let other = |char: char| {
+        let first = match char {
+            '0'..='9' => b'0',
+            'a'..='z' => b'a',
+            'A'..='Z' => b'A',
+            other => return other,
+        };
+        char::from(first + rand::random_range(0..choices(char)))
+    };
+    let text: String = rest.chars().map(other).collect();
+    Secret::new(format!("{kept}{text}"))
 }
 
 /// Checks one value. `Ok(None)` when an optional field was left empty. Blanks and line breaks at both ends are dropped:

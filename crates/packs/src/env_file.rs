@@ -39,7 +39,16 @@ pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String,
         .borrow_mut()
         .insert(path, content.clone().into_bytes());
     match parse_variables(content.strip_prefix('\u{feff}').unwrap_or(&content)) {
-        Ok(variables) => Some(variables),
+        Ok(variables) => {
+            for (name, value) in &variables {
+                let name = format!("`{name}` of {}", text.shown);
+                let refused = field.context.refuse_own_value(&name, value.expose());
+                if let Some((message, hint)) = refused {
+                    field.error(message, &hint);
+                }
+            }
+            Some(variables)
+        }
         Err((line, reason)) => {
             field.error(format!("{} line {line}: {reason}", text.shown), "");
             None

@@ -306,6 +306,9 @@ impl<'a> Field<'a> {
 
     /// Fills the variables of `text` in, which is the text of this field or a part of it.
     pub(super) fn resolve(&self, text: &str) -> Option<Text> {
+        if self.refuse_own_variables(text) {
+            return None;
+        }
         let template = match Template::parse(text) {
             Ok(template) => template,
             Err(error) => {
@@ -321,11 +324,22 @@ impl<'a> Field<'a> {
             }
         };
         match self.context.resolve(&template) {
-            Ok(value) => Some(Text {
-                value: value?,
-                shown: format!("{text:?}"),
-                from_env: template.references().next().is_some(),
-            }),
+            Ok(value) => {
+                let (value, shown) = (value?, format!("{text:?}"));
+                let from_env = template.references().next().is_some();
+                // A literal may be the secret itself.
+                let what = if from_env { &shown } else { "it" };
+                if let Some((message, hint)) = self.context.refuse_own_value(what, &value) {
+                    self.mask();
+                    self.error(message, &hint);
+                    return None;
+                }
+                Some(Text {
+                    value,
+                    shown,
+                    from_env,
+                })
+            }
             Err(Missing(missing)) => {
                 let names: Vec<_> = missing
                     .iter()
@@ -345,6 +359,26 @@ impl<'a> Field<'a> {
                 None
             }
         }
+    }
+
+    /// Refuses a text that refers to a variable with a secret of the service itself, in whatever spelling.
+    pub(super) fn refuse_own_variables(&self, text: &str) -> bool {
+        let begins = text.match_indices("${").chain(text.match_indices("{env:"));
+        // `$${` is a literal.
+        let begins = begins.filter(|(at, _)| !text[..*at].ends_with('$'));
+        let names = begins.map(|(at, opening)| {
+            let name = &text[at + opening.len()..];
+            let name = name.strip_prefix("env.").unwrap_or(name);
+            let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            &name[..end.unwrap_or(name.len())]
+        });
+        let refused = names
+            .filter_map(|name| self.context.why_withheld(name))
+            .next();
+        if let Some((message, hint)) = &refused {
+            self.error(message, hint);
+        }
+        refused.is_some()
     }
 
     /// Text that is not empty and not only blanks. Blanks around it are kept.

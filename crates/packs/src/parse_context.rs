@@ -242,9 +242,21 @@ impl<'a> ParseContext<'a> {
         Some(value.to_owned())
     }
 
-    /// Whether a variable is not set, if that is an error.
+    /// Whether a variable is not set, if that is an error. One that is the service's own is another error.
     pub(super) fn is_unset(&self, name: &str) -> bool {
-        self.unset == UnsetPolicy::Refused && self.variable(name).is_none()
+        self.unset == UnsetPolicy::Refused
+            && self.variable(name).is_none()
+            && self.why_withheld(name).is_none()
+    }
+
+    /// Why a variable is not handed to a pack, and what to do: it has a secret of the service itself.
+    pub(super) fn why_withheld(&self, name: &str) -> Option<(String, String)> {
+        self.env.why_withheld(name)
+    }
+
+    /// Why a text is no value of a pack, and what to do. `what` names the text.
+    pub(super) fn refuse_own_value(&self, what: &str, text: &str) -> Option<(String, String)> {
+        self.env.refuse_own_secret(what, text)
     }
 
     /// The names of the sources.

@@ -13,6 +13,9 @@ pub(super) fn translate_dollar(
     text: &str,
     missing: impl Fn(&str) -> String,
 ) -> Option<String> {
+    if field.refuse_own_variables(text) {
+        return None;
+    }
     if let Some(name) = find_braced_name(text) {
         let hint = format!("write `${{{name}}}`");
         field.error(
@@ -129,6 +132,9 @@ pub(super) fn translate_braces(
     text: &str,
     required: bool,
 ) -> Option<String> {
+    if field.refuse_own_variables(text) {
+        return None;
+    }
     if let Some(name) = find_dollar_name(text) {
         field.error(
             format!("`${{{name}}}` is not replaced in this format"),

@@ -61,11 +61,12 @@ fn take(outcome: &mut Outcome, check: &'static str, examined: Result<Vec<Finding
 
 /// Without a database of the operator's, `serve` starts one.
 fn check_private(here: &Installation, outcome: &mut Outcome) {
+    let variable = here.env.database_variable();
     outcome.skip(
         "database",
-        "DATABASE_URL names none, and no private Postgres is started for this",
+        format!("{variable} names none, and no private Postgres is started for this"),
     );
-    if here.faulty.contains(&"DATABASE_URL") {
+    if here.faulty.contains(&variable) {
         return;
     }
     outcome.add(

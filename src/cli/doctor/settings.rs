@@ -3,7 +3,7 @@
 use nix::sys::statvfs::statvfs;
 
 use super::{
-    super::{log_filter, process_limits, serve::EMPTY_DATABASE_URL},
+    super::{log_filter, process_limits, serve::find_empty_database},
     Installation, Outcome,
 };
 use domain::{
@@ -54,9 +54,9 @@ impl Settings {
                 list.clear();
             }
         }
-        if config.database_url.is_none() && env.get("DATABASE_URL").is_some() {
-            outcome.add(Code::SettingsValue, EMPTY_DATABASE_URL, "");
-            faulty.push("DATABASE_URL");
+        if let Some(fault) = find_empty_database(&config, env) {
+            outcome.add(Code::SettingsValue, fault, "");
+            faulty.push(env.database_variable());
         }
         if let Err(why) = log_filter(&config) {
             let message = format!("CHATELAINE_LOG: {why}; `info` is used");

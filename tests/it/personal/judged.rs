@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use axum::{Json, Router, extract::State, response::IntoResponse, routing::post};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use chatelaine::app::accounts::development::DevelopmentUser;
+use domain::{personal::Values, secret::Secret};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
@@ -13,6 +14,7 @@ use super::{connection, enter, tools};
 use crate::support::{
     client::Client,
     notes::ring,
+    packs::{env, load_files},
     servers::until,
     wait::eventually,
     world::{Setup, World},
@@ -315,19 +317,67 @@ async fn a_result_that_is_an_error_proves_nothing() {
 async fn a_server_is_asked_once_with_a_false_credential_that_looks_like_the_right_one() {
     let server = Lenient::start(&["tools/list"]).await;
     let world = server.world(TOKEN).await;
-    for (user, token) in [("ann", "good-token-1"), ("bob", "good-token-2")] {
+    let tokens = ["good-0a1b2c3d4e5f6a7b8c9d-1", "good-0a1b2c3d4e5f6a7b8c9d-2"];
+    server.turn(|inner| inner.good = tokens.map(|token| format!("Bearer {token}")).to_vec());
+    for (user, token) in ["ann", "bob"].into_iter().zip(tokens) {
         let user = world.user(user, &[]).await;
         let entered = enter(&user, "notes", token).await.expect(200);
         assert_eq!(entered["state"], "configured");
     }
     let mut asked = server.authorizations("tools/list");
-    asked.retain(|value| !value.starts_with("Bearer good-token-"));
+    asked.retain(|value| !tokens.iter().any(|token| value.ends_with(token)));
     let [falsified] = &asked[..] else {
         panic!("{asked:?}")
     };
     let falsified = falsified.strip_prefix("Bearer good-").unwrap();
-    assert_eq!(falsified.len(), "token-1".len());
+    assert_eq!(falsified.len(), "0a1b2c3d4e5f6a7b8c9d-1".len());
     assert!(falsified.ends_with(|last: char| last.is_ascii_digit()));
+}
+
+#[tokio::test]
+async fn no_false_credential_is_one_that_somebody_could_have() {
+    for (token, mark) in [("5", ""), ("1234", ""), ("ghp_12", "ghp_")] {
+        let server = Lenient::start(&["initialize", "tools/list"]).await;
+        server.turn(|inner| {
+            inner.good = (0..10).map(|digit| format!("Bearer {digit}")).collect();
+            inner.good.push(format!("Bearer {token}"));
+        });
+        let world = server.world(TOKEN).await;
+        let ann = world.user("ann", &[]).await;
+        let entered = enter(&ann, "notes", token).await.expect(200);
+        assert_eq!(entered["state"], "configured", "{token}");
+        for asked in server.asked() {
+            let seen = asked.authorization.strip_prefix("Bearer ").unwrap();
+            let is_random = |text: &str| text.len() == 32 && hex::decode(text).is_ok();
+            let is_false = seen.strip_prefix(mark).is_some_and(is_random);
+            assert!(seen == token || is_false, "{token}: {seen}");
+        }
+    }
+}
+
+#[test]
+fn a_false_secret_of_a_few_digits_never_has_their_length() {
+    let pack = format!("{}      {TOKEN}\n", PACK.replace("ID", "notes"));
+    let env = env(&[
+        ("MODEL_URL", "http://m"),
+        ("SERVER_URL", "https://s.example.org/mcp"),
+    ]);
+    let pack = load_files(&[("agent-pack.yaml", &pack)], &env);
+    let fields = &pack.servers[0].user_config;
+    for _ in 0..10_000 {
+        let length = rand::random_range(1..=8);
+        let digits = |_| char::from(b'0' + rand::random_range(0..10_u8));
+        let secret: String = (0..length).map(digits).collect();
+        let entered = [("token".to_owned(), Secret::new(secret))].into();
+        let values = Values::check(fields, &entered).unwrap();
+        let falsified = values.falsify(fields).unwrap().to_sealable();
+        let falsified: Value = serde_json::from_str(falsified.expose()).unwrap();
+        assert_eq!(
+            falsified["token"].as_str().unwrap().len(),
+            32,
+            "not {length}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ const OF_THE_TERMINAL: [&str; 3] = [
 impl Environment {
     /// Variables that are named like a setting and are none, in alphabetical order.
     pub fn unknown_settings(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str).filter(|name| {
+        self.variables.keys().map(String::as_str).filter(|name| {
             let is_known = OF_THE_TERMINAL.contains(name)
                 || SETTINGS.iter().any(|(setting, ..)| setting == name);
             PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !is_known
@@ -56,8 +56,7 @@ impl Config {
         }
         if self.database_url.is_none() && matches!(self.direct_database, DirectAddress::At(_)) {
             found.push(
-                "CHATELAINE_LISTEN_DATABASE_URL names a database and DATABASE_URL names none, so a private Postgres is used"
-                    .to_owned(),
+                format!("CHATELAINE_LISTEN_DATABASE_URL names a database and {} names none, so a private Postgres is used", env.database_variable()),
             );
         }
         found

@@ -90,7 +90,7 @@ impl Launch {
             .as_deref()
             .map_or(Ok(UTF_8), encoding::parse_label)
             .map_err(Failure::Misconfigured)?;
-        let ours = Environment::from_process();
+        let ours = Environment::from_process().without_keys();
         let passed_on = options.stdio_env.iter().map(String::as_str);
         let inherited = INHERITED
             .into_iter()
