@@ -10,6 +10,7 @@ use chatelaine::cli::demo::{
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::skills::numbers::AMOUNTS;
 use super::support::{
     client::{Answer, Client, plain},
     has::Has,
@@ -480,6 +481,57 @@ async fn ids_are_looked_up_where_a_description_says_who_knows_them() {
     assert!(
         said(&asked).contains("“nobody” is not known here. To whom? (acme, sato)"),
         "{asked}"
+    );
+}
+
+#[tokio::test]
+async fn an_amount_means_one_thing_in_a_sentence() {
+    let mut chat = Chat::start(strangers()).await;
+    let says = [
+        ("pay AMOUNT EUR to acme", "How much?", "or as"),
+        ("paga AMOUNT EUR a acme", "¿Cuánto?", "o como"),
+        ("payez AMOUNT EUR à acme", "Combien ?", "ou comme"),
+    ];
+    let others = [
+        ("1 234,50", "1234.50"),
+        ("1 234 567", "1234567"),
+        (".5", "no"),
+        ("- 5", "no"),
+        ("2.5k", "no"),
+    ];
+    for (said, meant) in AMOUNTS.iter().chain(&others) {
+        for (sentence, asks, both) in says {
+            let sentence = sentence.replace("AMOUNT", said);
+            chat.messages.truncate(1);
+            let answer = chat.say(&sentence).await;
+            if ["ask", "no"].contains(meant) {
+                let told = self::said(&answer);
+                assert!(told.contains(asks), "{sentence}: {told}");
+                assert_eq!(told.contains(both), *meant == "ask", "{sentence}: {told}");
+                let again = chat.say("1,234").await;
+                assert!(self::said(&again).contains(both), "{again}");
+                let paid = calls(&chat.say("1234").await);
+                assert_eq!(paid[0].1["value"], 1234, "{sentence}: {paid:?}");
+            } else {
+                let paid = calls(&answer);
+                assert_eq!(paid.len(), 1, "{sentence}: {answer}");
+                let value: Value = serde_json::from_str(meant).unwrap();
+                assert_eq!(paid[0].1["value"], value, "{sentence}");
+            }
+        }
+    }
+    let answer = chat.calls_for("pay -5 EUR to acme for invoice 12").await;
+    assert_eq!(
+        answer,
+        [],
+        "no other number stands in for one that cannot be read"
+    );
+    let answer = chat
+        .calls_for("pay 12 EUR to acme and 1.234 EUR to sato")
+        .await;
+    assert!(
+        answer.iter().all(|(_, made)| made["beneficiary"] == "acme"),
+        "{answer:?}"
     );
 }
 

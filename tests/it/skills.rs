@@ -4,6 +4,7 @@
 mod approvals; // calls that somebody has to consent to
 mod chat; // typed like a command
 mod forms; // commands that lack arguments
+pub mod numbers; // as people write them
 mod rest; // run by a program
 mod values; // arguments and results
 mod words; // the arguments in the words of a command

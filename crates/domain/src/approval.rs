@@ -15,7 +15,7 @@ mod code;
 mod note;
 mod state;
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -28,8 +28,10 @@ pub use self::{
 };
 use super::{
     canonical::{Hash, Hex, parse_hash},
+    decimal::write_for,
     hidden::remove_hidden,
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
+    json::Json,
     policy::{ApprovalPolicy, Origin},
     principal::Principal,
     session::{ActKind, PastAct, SessionEnd},
@@ -214,9 +216,30 @@ pub struct About {
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<serde_json::Value>,
+    /// The arguments that are decimal numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decimals: Vec<String>,
 }
 
 impl About {
+    /// The decimal numbers among the arguments as readers of a locale write them, by name, where that differs from the
+    /// exact ones, which are shown beside them.
+    pub fn amounts(&self, arguments: &str, locale: Option<&str>) -> BTreeMap<String, String> {
+        let Ok(Json::Object(arguments)) = Json::parse(arguments) else {
+            return BTreeMap::new();
+        };
+        let amounts = self.decimals.iter().filter_map(|name| {
+            let exact = match arguments.get(name)? {
+                Json::Number(number) => number.as_str(),
+                Json::Text(text) => text,
+                _ => return None,
+            };
+            let written = write_for(locale, exact)?;
+            (written != exact).then(|| (name.clone(), written))
+        });
+        amounts.collect()
+    }
+
     /// The same as people may be shown it, whatever an older version has kept: hints of their type, a title of one line.
     #[must_use]
     pub fn cleaned(self) -> Self {
@@ -231,6 +254,7 @@ impl About {
             title: self.title.and_then(|title| tool::clean_title(&title)),
             description: remove_hidden(&self.description),
             annotations: hints.map(serde_json::Value::Object),
+            decimals: self.decimals,
         }
     }
 }

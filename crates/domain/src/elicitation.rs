@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-pub(crate) use self::form::decimal;
 use self::reading::DEFAULT_KEY;
 pub use self::reading::readable;
 pub use self::{

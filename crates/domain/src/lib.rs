@@ -15,7 +15,7 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod credential;
-mod decimal;
+pub mod decimal;
 pub mod elicitation;
 pub mod encoding;
 pub mod error;

@@ -138,6 +138,11 @@ impl Texts<'_> {
         found.map(str::to_owned)
     }
 
+    /// The language of the user, or else of the pack.
+    pub fn locale(&self) -> Option<&str> {
+        self.tags().next()
+    }
+
     /// The languages in their order: each tag, then the language alone.
     fn tags(&self) -> impl Iterator<Item = &str> {
         let default = self

@@ -172,6 +172,21 @@ pub fn parts_of<'a>(keyword: &str, value: &'a mut Value) -> Vec<&'a mut Value> {
     graph::parts_of(keyword, value)
 }
 
+/// The pattern of a text that a person writes.
+pub(crate) struct TextPattern(jsonschema::Validator<Exact>);
+
+impl TextPattern {
+    /// `None` for a pattern that does not run here, which is left to the server.
+    pub(crate) fn compile(pattern: &str) -> Option<Self> {
+        let schema = serde_json::json!({ "pattern": pattern });
+        build(&schema, MAX_PATTERNS).ok().map(Self)
+    }
+
+    pub(crate) fn admits(&self, text: &str) -> bool {
+        self.0.is_valid(&Json::Text(text.to_owned()))
+    }
+}
+
 fn build(
     schema: &Value,
     patterns: usize,

@@ -355,6 +355,7 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
             let seen = view_here(app, run, view.id).await?;
             let arguments = seen.arguments.filter(|_| seen.decidable);
             (view.decidable, view.arguments) = (seen.decidable, arguments);
+            view.amounts = seen.amounts;
         }
     }
     let seen: Vec<_> = shown.iter().chain(&own).collect();

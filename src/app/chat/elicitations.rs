@@ -10,7 +10,7 @@ use crate::app::{
 use domain::{
     command,
     elicitation::{
-        AnswerError, Dismissal, Elicitation, Request, State, fault_notice, prompt, steps,
+        AnswerError, Dismissal, Elicitation, Entered, Request, State, fault_notice, prompt, steps,
     },
     error::Result,
     ids::RunId,
@@ -132,6 +132,7 @@ async fn parse_answer(
         return Ok(None);
     }
     let (mut state, mut at, mut fault) = (State::Open, elicitation.step, None);
+    entered.unread = None;
     match (dismissal, step.value(text)) {
         (Some(how), _) => (state, entered.dismissal) = (State::Answered, Some(how)),
         (None, Ok(value)) => {
@@ -141,7 +142,10 @@ async fn parse_answer(
                 state = State::Answered;
             }
         }
-        (None, Err(why)) => fault = Some(why),
+        (None, Err(why)) => {
+            fault = Some(why);
+            entered.unread = Some(text.to_owned());
+        }
     }
     let sealed = seal_entered(app, principal.tenant, &elicitation, &entered).await?;
     let mut next = Vec::new();
@@ -156,6 +160,7 @@ async fn parse_answer(
             &texts::for_optional_pack(pack.as_deref(), principal),
             &advanced,
             &request,
+            &entered,
         );
     }
     Ok(Some(ElicitationAnswer {
@@ -170,10 +175,16 @@ async fn parse_answer(
 }
 
 /// The prompt for the present step. Before it stands a notice, if the last answer was wrong.
-fn next_prompt(texts: &Texts<'_>, elicitation: &Elicitation, request: &Request) -> Vec<Part> {
+fn next_prompt(
+    texts: &Texts<'_>,
+    elicitation: &Elicitation,
+    request: &Request,
+    entered: &Entered,
+) -> Vec<Part> {
     let steps = steps(&request.questions);
     let fault = elicitation.fault.zip(steps.get(elicitation.step));
-    let fault = fault.map(|(fault, step)| fault_notice(texts, fault, step));
+    let said = entered.unread.as_deref().unwrap_or_default();
+    let fault = fault.map(|(fault, step)| fault_notice(texts, fault, said, step));
     let prompt = prompt(texts, elicitation, request, time_limit_of(elicitation));
     fault.into_iter().chain([prompt]).collect()
 }
@@ -186,7 +197,7 @@ pub async fn ask_next(
     elicitation: &Elicitation,
 ) -> Result<Vec<Part>> {
     Ok(match unseal(app, run.tenant, elicitation).await? {
-        Some((request, _)) => next_prompt(texts, elicitation, &request),
+        Some((request, entered)) => next_prompt(texts, elicitation, &request, &entered),
         None => vec![Part::Notice {
             code: "nothing_asked".to_owned(),
             text: texts.render(Key::AskNone, &[]),

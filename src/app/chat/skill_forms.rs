@@ -54,9 +54,9 @@ pub async fn begin(
         parts.push(notice("bad_command", text));
         return Ok(parts);
     };
-    for (field, fault) in &reading.faults {
+    for ((field, fault), said) in reading.faults.iter().zip(&reading.unread) {
         let step = Step::Field(&request.questions[0], field);
-        let why = fault_notice(&texts, *fault, &step).plain();
+        let why = fault_notice(&texts, *fault, said, &step).plain();
         parts.push(notice("bad_answer", format!("{} – {why}", field.label())));
     }
     let elicitation = Elicitation {

@@ -33,8 +33,8 @@ export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | u
         <p>{say(view.own ? 'approval.asks.own' : 'approval.asks', { name: view.requester.name, tool: view.tool, server: view.server, code: view.code, agent: view.agent })}</p>
         {view.own && view.conversation_id && <p><Conversation id={view.conversation_id} /></p>}
         {view.arguments === undefined && isPlaceholderData && <Text as="p" className="loading" color="gray">{say('loading')}</Text>}
-        {Object.keys(rest).length > 0 && <div className="figures"><Values value={rest} /></div>}
-        {pieces.length > 1 && <details><summary>{say('arguments.exact')}</summary><Values value={view.arguments} /></details>}
+        {Object.keys(rest).length > 0 && <div className="figures"><Values value={rest} amounts={view.amounts} /></div>}
+        {pieces.length > 1 && <details><summary>{say('arguments.exact')}</summary><Values value={view.arguments} amounts={view.amounts} /></details>}
         <Details view={view} />
         <Outcome view={view} />
         {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}

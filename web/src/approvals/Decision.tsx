@@ -32,7 +32,7 @@ export function Confirmation({ view }: { view: Approval }) {
     <section className="waiting confirmation" aria-labelledby={title}>
       <Flex align="center" gap="2"><Code className="code" variant="ghost" size="4" weight="bold">{view.code}</Code> <TimeLeft until={view.expires_at} /></Flex>
       <Heading as="h4" size="3" id={title} role="alert">{say('confirm.question', { tool: view.tool, server: view.server })}</Heading>
-      <div className="figures"><Values value={view.arguments} /></div>
+      <div className="figures"><Values value={view.arguments} amounts={view.amounts} /></div>
       {view.decidable && <Buttons view={view} reason={null} />}
     </section>
   );

@@ -72,18 +72,20 @@ function Requested({ id, ...call }: CallView & { id: string }) {
   const isAsked = view?.kind === 'confirmation' && isOpen;
   const standing = view && !isOpen ? <State {...view} /> : <StateBadge state="awaiting_approval">{say(isAsked ? 'call.awaiting_confirmation' : 'call.awaiting_approval')}</StateBadge>;
   return (
-    <Frame call={call} standing={standing} exact={view?.arguments} below={view && (isAsked ? <Confirmation view={view} /> : <Waiting view={view} />)}>
+    <Frame call={call} standing={standing} exact={view?.arguments} amounts={view?.amounts} below={view && (isAsked ? <Confirmation view={view} /> : <Waiting view={view} />)}>
       {view && !isOpen && <Outcome view={view} />}
     </Frame>
   );
 }
 
 /** The line of a call, and what opens below it. */
-function Frame({ call, standing, exact, below, children }: {
+function Frame({ call, standing, exact, amounts, below, children }: {
   call: CallView;
   standing: ReactNode;
   /** The arguments that run, where they are not those of the call itself. */
   exact?: unknown;
+  /** Decimal numbers among them as the reader writes them. */
+  amounts?: Record<string, string> | undefined;
   /** What is seen without being opened. */
   below?: ReactNode;
   children: ReactNode;
@@ -95,12 +97,12 @@ function Frame({ call, standing, exact, below, children }: {
       <details>
         <summary>
           <ChevronRight className="chevron" size={16} /><Wrench size={16} />
-          <span className="grow"><Words {...call} />{server && <Text color="gray"> · {server}</Text>}</span>
+          <span className="grow"><Words {...call} amounts={amounts} />{server && <Text color="gray"> · {server}</Text>}</span>
           {standing}
         </summary>
         <p><Code variant="ghost" color="gray">{server && `${server} · `}{tool ?? name}</Code></p>
         <Heading as="h4" size="1" color="gray">{say('arguments')}</Heading>
-        <Values value={exact ?? given} />
+        <Values value={exact ?? given} amounts={amounts} />
         {children}
       </details>
       {below}
@@ -108,9 +110,9 @@ function Frame({ call, standing, exact, below, children }: {
   );
 }
 
-function Words({ call }: CallView) {
+function Words({ call, amounts }: CallView & { amounts?: Record<string, string> | undefined }) {
   const summary = useSummary(call.server, call.tool);
-  return <span className="call"><CallSentence hasFirst tool={call.tool ?? call.name} summary={summary} arguments={call.arguments} /></span>;
+  return <span className="call"><CallSentence hasFirst tool={call.tool ?? call.name} summary={summary} arguments={call.arguments} amounts={amounts} /></span>;
 }
 
 /** What the pack says of a tool. It rarely changes. */

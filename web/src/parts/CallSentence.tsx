@@ -11,6 +11,8 @@ export interface Called {
   /** Of the pack: `Send {amount} to {recipient}`. */
   summary?: string | null | undefined;
   arguments: unknown;
+  /** Decimal numbers as the reader writes them, by the names of their arguments. */
+  amounts?: Record<string, string> | undefined;
 }
 
 interface Sentence {
@@ -47,7 +49,7 @@ function titleOf(tool: string): string {
 }
 
 /** The words of the pack with the arguments in them. `undefined`: there are none, or an argument that they name is not there. */
-function fill(summary: string, given: Record<string, unknown>): Sentence | undefined {
+function fill(summary: string, given: Record<string, unknown>, amounts: Record<string, string>): Sentence | undefined {
   const named = new Set<string>();
   const pieces: Sentence['pieces'] = [];
   let end = 0;
@@ -55,7 +57,10 @@ function fill(summary: string, given: Record<string, unknown>): Sentence | undef
     const name = place[1] ?? '';
     const word = Object.hasOwn(given, name) ? wordOf(given[name]) : undefined;
     if (word === undefined) return undefined;
-    pieces.push({ text: summary.slice(end, place.index), isValue: false }, { text: word, isValue: true });
+    const written = Object.hasOwn(amounts, name) ? amounts[name] : undefined;
+    pieces.push({ text: summary.slice(end, place.index), isValue: false }, { text: written ?? word, isValue: true });
+    // The exact text stands beside what the reader's language makes of it.
+    if (written !== undefined) pieces.push({ text: ' (', isValue: false }, { text: word, isValue: true }, { text: ')', isValue: false });
     end = place.index + place[0].length;
     named.add(name);
   }
@@ -63,9 +68,9 @@ function fill(summary: string, given: Record<string, unknown>): Sentence | undef
   return { pieces, rest: Object.fromEntries(Object.entries(given).filter(([name]) => !named.has(name))) };
 }
 
-export function sentenceOf({ tool, summary, arguments: given }: Called): Sentence {
+export function sentenceOf({ tool, summary, arguments: given, amounts = {} }: Called): Sentence {
   const members = membersOf(given);
-  return (summary ? fill(summary, members) : undefined) ?? { pieces: [{ text: titleOf(tool), isValue: false }], rest: members };
+  return (summary ? fill(summary, members, amounts) : undefined) ?? { pieces: [{ text: titleOf(tool), isValue: false }], rest: members };
 }
 
 /** The sentence, with the values set apart. Where the pack has no words, `hasFirst` lets the first arguments follow the tool's name. */

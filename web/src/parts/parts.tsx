@@ -2,7 +2,7 @@
 import { Badge, Button, Callout, Code, DataList, Flex, Heading, Spinner, Text } from '@radix-ui/themes';
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import { CircleAlert, CircleCheck, Info } from 'lucide-react';
-import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
+import { Fragment, type ReactNode, useEffect, useId, useRef, useState } from 'react';
 import { Refused } from '../api/client';
 import { keepDigits } from '../api/digits';
 import { PlainButton } from './PlainButton';
@@ -85,12 +85,12 @@ export function Facts({ children }: { children: Fact[] }) {
   );
 }
 
-/** JSON as a list of names and values, the way a person checks it. Nothing is shortened. */
-export function Values({ value }: { value: unknown }) {
+/** JSON as a list of names and values, the way a person checks it. Nothing is shortened. `amounts` stand beside their exact values as the reader writes them. */
+export function Values({ value, amounts = {} }: { value: unknown; amounts?: Record<string, string> | undefined }) {
   if (Array.isArray(value) && value.length > 0) return <ol className="values">{value.map((item, at) => <li key={at}><Values value={item} /></li>)}</ol>;
   const entries = typeof value === 'object' && value !== null ? Object.entries(value) : [];
   const names = nameTexts(entries.map(([name]) => name));
-  if (entries.length > 0) return <Facts>{entries.map(([name, item], at) => [<bdi className="value">{names[at]}</bdi>, <Values key={name} value={item} />])}</Facts>;
+  if (entries.length > 0) return <Facts>{entries.map(([name, item], at) => [<bdi className="value">{names[at]}</bdi>, <Fragment key={name}><Values value={item} />{Object.hasOwn(amounts, name) && <> = <bdi>{amounts[name]}</bdi></>}</Fragment>])}</Facts>;
   return <Code variant="ghost" className="value">{valueText(value)}</Code>;
 }
 

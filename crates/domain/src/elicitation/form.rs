@@ -8,7 +8,6 @@ mod limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-pub(crate) use self::answer::decimal;
 use self::kind::{LABEL, kept_schema, kind};
 use super::reading::OrderedMembers;
 use crate::{
@@ -39,6 +38,12 @@ pub enum Kind {
         format: Option<Format>,
         least: u64,
         most: u64,
+        /// An expression that nobody is shown.
+        #[serde(default)]
+        pattern: Option<String>,
+        /// The text is a decimal number, so it is read like one.
+        #[serde(default)]
+        is_decimal: bool,
     },
     Number {
         whole: bool,
@@ -72,7 +77,7 @@ pub enum AnswerError {
     NotABoolean,
     NotAnOption,
     NotANumber,
-    /// People of one country read more than a thousand, others a little more than one.
+    /// People read it as one number or as another: [`crate::decimal::two_readings`].
     AmbiguousNumber,
     /// The value is outside of the limits, or does not have the format.
     #[strum(serialize = "unfit")]

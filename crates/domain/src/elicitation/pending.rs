@@ -84,6 +84,9 @@ pub struct Entered {
     pub values: Vec<Value>,
     #[serde(rename = "leave")]
     pub dismissal: Option<Dismissal>,
+    /// The last answer, if it could not be used.
+    #[serde(default)]
+    pub unread: Option<String>,
 }
 
 impl Request {

@@ -6,10 +6,15 @@ use serde_json::Value;
 
 use super::{AnswerError, Elicitation, Field, Format, Kind, Mode, Request, Step, steps};
 use crate::{
+    decimal::{two_readings, write_ungrouped_for},
+    hidden::one_line,
     message::{Asking, Choice, Part, Prompt},
     server::FieldKind,
     texts::{Key, Texts},
 };
+
+/// Characters of an answer that are said again.
+const SAID: usize = 64;
 
 /// The prompt for the step that is asked now; the user has `time_limit` for the answer.
 pub fn prompt(
@@ -82,8 +87,8 @@ pub fn prompt(
     })
 }
 
-/// Why the last answer could not be used.
-pub fn fault_notice(texts: &Texts<'_>, fault: AnswerError, step: &Step<'_>) -> Part {
+/// Why the last answer, what was `said`, could not be used.
+pub fn fault_notice(texts: &Texts<'_>, fault: AnswerError, said: &str, step: &Step<'_>) -> Part {
     let limits = match step {
         Step::Field(_, field) => field.limits(),
         Step::Confirm(_) => String::new(),
@@ -96,9 +101,17 @@ pub fn fault_notice(texts: &Texts<'_>, fault: AnswerError, step: &Step<'_>) -> P
         AnswerError::AmbiguousNumber => Key::AskAmbiguousNumber,
         AnswerError::OutsideLimits => Key::AskUnfit,
     };
+    let readings = two_readings(said).unwrap_or_default();
+    let [first, second] = readings.map(|digits| write_ungrouped_for(texts.locale(), &digits));
+    let values = [
+        ("limits", limits.as_str()),
+        ("said", &one_line(said, SAID)),
+        ("first", &first),
+        ("second", &second),
+    ];
     Part::Notice {
         code: "bad_answer".to_owned(),
-        text: texts.render(key, &[("limits", &limits)]),
+        text: texts.render(key, &values).trim_end().to_owned(),
     }
 }
 

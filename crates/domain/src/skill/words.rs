@@ -7,7 +7,8 @@ use serde_json::{Value, value::RawValue};
 
 use super::INPUT;
 use crate::{
-    elicitation::{AnswerError, Field, Kind, decimal},
+    decimal::is_number_space,
+    elicitation::{AnswerError, Field, Kind},
     json::{Json, Members, Number},
 };
 
@@ -24,6 +25,8 @@ pub struct Reading {
     pub missing: Vec<Field>,
     /// Why words are no values of these arguments, which are among the missing ones.
     pub faults: Vec<(Field, AnswerError)>,
+    /// The words of each of the faults.
+    pub unread: Vec<String>,
     /// There are more words than arguments, so that nobody knows which words belong together. Then none is given.
     pub is_unclear: bool,
     /// What the tool needs and what no single text can say: an object, say.
@@ -76,13 +79,24 @@ pub fn read(schema: &RawValue, own: &Members, text: &str) -> Reading {
             Some(taker) if taker == at => std::mem::take(&mut rest),
             _ => take_word(&mut rest),
         };
+        let takes_next = fields.get(at + 1).is_some_and(is_numeric);
+        if is_numeric(field)
+            && !takes_next
+            && let Some(groups) = groups_of_number(word, rest)
+        {
+            // `1 234,50` is one number, or a one and a word: nobody knows.
+            let said = format!("{word} {}", &rest[..groups]);
+            rest = rest[groups..].trim_start();
+            faulty.push((at, AnswerError::AmbiguousNumber, said));
+            continue;
+        }
         match value(field, word) {
             _ if word.is_empty() && !field.required => {}
             Ok(Json::Null) => {}
             Ok(value) => {
                 reading.given.add(&field.name, value);
             }
-            Err(fault) => faulty.push((at, fault)),
+            Err(fault) => faulty.push((at, fault, word.to_owned())),
         }
     }
     reading.is_unclear = !rest.is_empty();
@@ -92,14 +106,30 @@ pub fn read(schema: &RawValue, own: &Members, text: &str) -> Reading {
         reading.missing = fields;
         return reading;
     }
-    for (at, fault) in faulty {
+    for (at, fault, said) in faulty {
         reading.missing.push(fields[at].clone());
         // What was not said is asked for, and is no mistake.
         if fault != AnswerError::Missing {
             reading.faults.push((fields[at].clone(), fault));
+            reading.unread.push(said);
         }
     }
     reading
+}
+
+/// The arguments of a tool that are decimal numbers, as amounts are.
+pub fn decimals(schema: &RawValue) -> Vec<String> {
+    let schema = Json::parse(schema.get()).unwrap_or(Json::Null);
+    let properties = schema.get("properties").and_then(Json::as_object);
+    let properties = properties.into_iter().flat_map(Members::iter);
+    let is_decimal = |(name, property): &(&str, &Json)| {
+        let field = field(&schema, name, property, false);
+        field.is_some_and(|field| {
+            is_numeric(&field) && !matches!(field.kind, Kind::Number { whole: true, .. })
+        })
+    };
+    let decimals = properties.filter(is_decimal);
+    decimals.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The names of the arguments in the order of the words, and whether each must be said.
@@ -126,7 +156,8 @@ fn names<'s>(schema: &'s Json, own: &'s Members) -> Vec<(&'s str, bool)> {
 fn taker_of_rest(fields: &[Field]) -> Option<usize> {
     let needed = fields.iter().filter(|field| field.required).count();
     let needed = if needed == 0 { fields.len() } else { needed };
-    let is_text = |field: &Field| matches!(field.kind, Kind::Text { format: None, .. });
+    let is_text =
+        |field: &Field| matches!(field.kind, Kind::Text { format: None, .. }) && !is_numeric(field);
     let texts = fields[..needed]
         .iter()
         .filter(|field| is_text(field))
@@ -142,11 +173,47 @@ fn take_word<'t>(rest: &mut &'t str) -> &'t str {
         let is_end = behind.is_empty() || behind.starts_with(char::is_whitespace);
         is_end.then_some((word, behind))
     });
+    // A blank that keeps a number together divides no words.
+    let is_blank = |c: char| c.is_whitespace() && !is_number_space(c);
     let (word, behind) = quoted
-        .or_else(|| rest.split_once(char::is_whitespace))
+        .or_else(|| rest.split_once(is_blank))
         .unwrap_or((rest, ""));
     *rest = behind.trim_start();
     word
+}
+
+fn is_numeric(field: &Field) -> bool {
+    matches!(
+        field.kind,
+        Kind::Number { .. }
+            | Kind::Text {
+                is_decimal: true,
+                ..
+            }
+    )
+}
+
+/// The bytes of the words behind a number that may be groups of it.
+fn groups_of_number(word: &str, rest: &str) -> Option<usize> {
+    let is_first = (1..=3).contains(&word.len()) && !word.starts_with('0');
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_first || !is_digits(word) {
+        return None;
+    }
+    let (mut end, mut at) = (0, 0);
+    for next in rest.split_inclusive(char::is_whitespace) {
+        let group = next.trim_end();
+        let (digits, fraction) = group.split_once(['.', ',']).unwrap_or((group, ""));
+        if digits.len() != 3 || !is_digits(digits) || !is_digits(fraction) {
+            break;
+        }
+        end = at + group.len();
+        at += next.len();
+        if digits != group {
+            break;
+        }
+    }
+    (end > 0).then_some(end)
 }
 
 /// The value of an argument, with the digits that were written.
@@ -162,7 +229,8 @@ fn value(field: &Field, word: &str) -> Result<Json, AnswerError> {
         return Err(AnswerError::NotAnOption);
     }
     let value = field.value(word)?;
-    let digits = value.is_number().then(|| decimal(word)).transpose()?;
+    // A default is a number that nobody said.
+    let digits = value.is_number().then(|| field.digits(word).ok()).flatten();
     Ok(match digits.and_then(|digits| Number::parse(&digits)) {
         Some(number) => Json::Number(number),
         None => Json::from(&value),

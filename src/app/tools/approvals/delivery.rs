@@ -3,7 +3,7 @@
 //!
 //! The message is written in the transaction of the transition, hence once. A deleted conversation receives none.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use time::OffsetDateTime;
 
@@ -194,9 +194,15 @@ pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> 
 }
 
 /// The text of a request with the exact arguments of its call. The empty line and the indentation make the arguments code
-/// for a frontend that shows Markdown, which would otherwise drop the backslash of a `\"`.
-pub fn with_arguments(text: &str, arguments: &str) -> String {
-    format!("{text}\n\n    {}", escape_unclear(arguments))
+/// for a frontend that shows Markdown, which would otherwise drop the backslash of a `\"`. Amounts stand below them once
+/// more, as the reader writes them.
+pub fn with_arguments(text: &str, arguments: &str, amounts: &BTreeMap<String, String>) -> String {
+    let amounts = amounts.iter().map(|(name, written)| {
+        let name = serde_json::Value::from(name.as_str()).to_string();
+        format!("\n    {} = {written}", escape_unclear(&name))
+    });
+    let amounts = amounts.collect::<String>();
+    format!("{text}\n\n    {}{amounts}", escape_unclear(arguments))
 }
 
 /// The sentence that says how many of its approvals a request has, for `reader`.

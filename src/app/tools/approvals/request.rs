@@ -22,6 +22,7 @@ use domain::{
     principal::Principal,
     run::RunKind,
     secret::Secret,
+    skill::words,
     tool::Tool,
 };
 use store::{
@@ -171,6 +172,7 @@ fn describe_tool(tool: &Tool) -> About {
         title: tool.title.clone(),
         description: tool.description.clone(),
         annotations,
+        decimals: words::decimals(&tool.input_schema),
     }
 }
 
@@ -310,7 +312,9 @@ async fn show_request(
     };
     let mut note = delivery::note(app, approval, None);
     if note.kind == Kind::Confirmation {
-        note.text = delivery::with_arguments(&note.text, asked.arguments);
+        let locale = approval.principal.locale.as_deref();
+        let amounts = approval.about.amounts(asked.arguments, locale);
+        note.text = delivery::with_arguments(&note.text, asked.arguments, &amounts);
         let arguments = RawValue::from_string(asked.arguments.to_owned());
         note.arguments = Some(arguments.map_err(Error::internal)?);
         if let Some(run) = asked.run.filter(|_| asked.is_shown) {

@@ -1,6 +1,10 @@
 //! Requests as the people whom they concern see them: their views, their lists, and their counts.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -49,6 +53,9 @@ pub struct ApprovalView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub arguments: Option<Box<RawValue>>,
+    /// Decimal numbers among the arguments as the caller's language writes them, by name. `arguments` has the exact ones.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub amounts: BTreeMap<String, String>,
     /// SHA-256 over the canonical arguments (RFC 8785, but numbers keep their digits), in hex; a decision repeats it.
     pub args_sha256: String,
     /// The roles that may decide. Empty for a confirmation.
@@ -102,7 +109,7 @@ impl ApprovalView {
     /// Its state in words, and its exact arguments if it shows them.
     pub fn text_with_arguments(&self) -> String {
         match &self.arguments {
-            Some(arguments) => delivery::with_arguments(&self.text, arguments.get()),
+            Some(arguments) => delivery::with_arguments(&self.text, arguments.get(), &self.amounts),
             None => self.text.clone(),
         }
     }
@@ -257,6 +264,7 @@ fn build_view(
             name: approval.requester_name.clone(),
         },
         arguments: None,
+        amounts: BTreeMap::new(),
         args_sha256: Hex(approval.args_sha256).to_string(),
         approvers: approval.rule.approvers,
         min_approvals: approval.rule.min_approvals,
@@ -320,10 +328,14 @@ pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<Approv
     } else {
         None
     };
+    let about = approval.about.clone();
     let mut view = build_views(app, principal, vec![approval])
         .await?
         .pop()
         .ok_or_else(|| unknown_request(which))?;
+    if let Some(arguments) = &arguments {
+        view.amounts = about.amounts(arguments.get(), principal.locale.as_deref());
+    }
     view.arguments = arguments;
     Ok(view)
 }

@@ -10,6 +10,7 @@ use super::{
     sentence::{Want, understand},
     words::{self, Lang},
 };
+use domain::decimal::{two_readings, write_ungrouped_for};
 
 pub(super) struct Reply {
     pub(super) text: String,
@@ -398,7 +399,28 @@ fn question(gap: &Gap, lang: Lang) -> String {
     } else {
         format!(" ({})", gap.choices.join(", "))
     };
+    let readings = gap.unfit.as_deref().filter(|_| gap.role == Role::Amount);
+    if let Some([first, second]) = readings.and_then(two_readings) {
+        let unfit = gap.unfit.as_deref().unwrap_or_default();
+        let code = lang.of(&["en", "es", "fr"]);
+        let [first, second] =
+            [first, second].map(|digits| write_ungrouped_for(Some(code), &digits));
+        let [can_be, or] = lang.of(&[
+            ["can be read as", "or as"],
+            ["se puede leer como", "o como"],
+            ["peut se lire comme", "ou comme"],
+        ]);
+        return format!("“{unfit}” {can_be} {first} {or} {second}. {asked}");
+    }
     match &gap.unfit {
+        Some(unfit) if gap.role == Role::Amount => {
+            let is_none = lang.of(&[
+                "is no amount.",
+                "no es un importe.",
+                "n'est pas un montant.",
+            ]);
+            format!("“{unfit}” {is_none} {asked}")
+        }
         Some(unfit) => {
             let unknown = lang.of(&[
                 "is not known here.",

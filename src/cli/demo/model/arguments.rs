@@ -392,6 +392,10 @@ impl Filling<'_> {
                 None => Err(gap(Vec::new(), Some(said))),
             };
         }
+        let unread = self.facts.unread_amount.clone();
+        if let Some(unread) = unread.filter(|_| role == Role::Amount) {
+            return Err(gap(Vec::new(), Some(unread)));
+        }
         if !is_required {
             return Ok(None);
         }

@@ -8,11 +8,14 @@ use super::{
     intents::{INTENTS, Intent, Kind, is_held},
     words::{self, Lang, Word, words},
 };
+use domain::decimal::read_written;
 
 /// What a clause says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) amount: Option<String>,
+    /// What stands for the amount and is none.
+    pub(super) unread_amount: Option<String>,
     /// In the order of what somebody has and what they want.
     pub(super) currencies: Vec<&'static str>,
     pub(super) recipient: Option<String>,
@@ -181,6 +184,9 @@ fn go_on(wants: &mut Vec<Want>, text: &str, (start, end): (usize, usize)) {
             [only] if last.facts.currencies.len() == 2 => {
                 more.facts.currencies = vec![last.facts.currencies[0], *only];
                 more.facts.amount.clone_from(&last.facts.amount);
+                more.facts
+                    .unread_amount
+                    .clone_from(&last.facts.unread_amount);
                 wants.push(more);
             }
             [_] => *last = joined,
@@ -194,8 +200,10 @@ fn go_on(wants: &mut Vec<Want>, text: &str, (start, end): (usize, usize)) {
             }
         }
         Kind::Transfer | Kind::Invoice => {
-            let is_whole = last.facts.amount.is_some() && last.facts.recipient.is_some();
-            if is_whole && more.facts.amount.is_some() {
+            let has_amount =
+                |facts: &Facts| facts.amount.is_some() || facts.unread_amount.is_some();
+            let is_whole = has_amount(&last.facts) && last.facts.recipient.is_some();
+            if is_whole && has_amount(&more.facts) {
                 if more.facts.currencies.is_empty() {
                     more.facts.currencies.clone_from(&last.facts.currencies);
                 }
@@ -260,9 +268,7 @@ fn intent_of(clause: &[Word], text: &str, lang: Lang) -> Option<(&'static Intent
         .iter()
         .filter(|word| words::currency(&text[word.start..word.end]).is_some())
         .count();
-    let has_amount = clause
-        .iter()
-        .any(|word| words::amount(&word.folded, lang).is_some());
+    let has_amount = clause.iter().any(|word| words::is_number(&word.folded));
     let mut best: Option<(usize, &Intent)> = None;
     for intent in INTENTS {
         let mut score = 2 * intent.count(clause);
@@ -345,7 +351,8 @@ impl Want {
         let whole = text.trim().trim_end_matches(['.', '!', '?']).trim();
         match gap.role {
             Role::Amount => {
-                facts.amount = Some(clause.amount()?.1);
+                clause.number()?;
+                clause.add_amount(facts);
                 if facts.currencies.is_empty() {
                     facts.currencies = clause.currencies();
                 }
@@ -394,12 +401,36 @@ impl Clause<'_> {
         words::currency(self.raw(self.words.get(at)?))
     }
 
-    /// The first amount: where it stands, and what it is.
+    /// The first number: where it stands, and as it was written.
+    fn number(&self) -> Option<(usize, String)> {
+        let at = self
+            .words
+            .iter()
+            .position(|word| words::is_number(&word.folded))?;
+        let Word { start, end, .. } = self.words[at];
+        // A sign before it belongs to it, also one before the sign of the currency; a word before a comma does not.
+        let before = self.text[..start].trim_end_matches(['€', '$', '£', '¥', ' ']);
+        let is_sign = |c: char| matches!(c, '-' | '−' | '.' | ',');
+        let is_apart = |text: &str| !text.ends_with(char::is_alphanumeric);
+        let sign = before
+            .strip_suffix(is_sign)
+            .filter(|before| is_apart(before));
+        let start = sign.map_or(start, str::len);
+        Some((at, self.text[start..end].to_owned()))
+    }
+
+    /// The first amount: where it stands, and what it is. No other number stands in for one that nobody can read.
     fn amount(&self) -> Option<(usize, String)> {
-        let amounts = self.words.iter().enumerate();
-        amounts
-            .into_iter()
-            .find_map(|(at, word)| Some((at, words::amount(&word.folded, self.lang)?)))
+        let (at, said) = self.number()?;
+        let digits = read_written(&said).ok()?;
+        (!digits.starts_with('-')).then_some((at, digits))
+    }
+
+    /// The amount as a fact, or that there is none that can be read.
+    fn add_amount(&self, facts: &mut Facts) {
+        facts.amount = self.amount().map(|(_, amount)| amount);
+        let said = self.number().map(|(_, said)| said);
+        facts.unread_amount = said.filter(|_| facts.amount.is_none());
     }
 
     fn clock(&self) -> Option<String> {
@@ -423,7 +454,7 @@ impl Clause<'_> {
     fn pair(&self) -> Vec<&'static str> {
         let mut currencies = self.currencies();
         let with_amount = self
-            .amount()
+            .number()
             .and_then(|(at, _)| self.currency_of_amount(at));
         let counted = ["how many", "cuantos", "cuantas", "combien de", "combien d"]
             .iter()
@@ -458,15 +489,15 @@ impl Clause<'_> {
         let said = intent.find(&self.words);
         match intent.kind {
             Kind::Transfer | Kind::Invoice => {
-                if let Some((at, amount)) = self.amount() {
-                    facts.amount = Some(amount);
+                if let Some((at, _)) = self.number() {
                     facts.currencies.splice(0..0, self.currency_of_amount(at));
                 }
+                self.add_amount(&mut facts);
                 facts.currencies.truncate(1);
                 facts.recipient = self.recipient(intent.kind, said.map(|(_, end, _)| end));
                 facts.account = self.account();
             }
-            Kind::Rate => facts.amount = self.amount().map(|(_, amount)| amount),
+            Kind::Rate => self.add_amount(&mut facts),
             Kind::Time => {
                 facts.places = words::places(&self.words, self.text);
                 facts.clock = self.clock();
@@ -494,7 +525,7 @@ impl Clause<'_> {
             });
             let ends = STOPS.contains(&word.folded.as_str())
                 || self.currency_at(at).is_some()
-                || words::amount(&word.folded, self.lang).is_some();
+                || words::is_number(&word.folded);
             if ends || is_apart {
                 break;
             }
@@ -524,7 +555,7 @@ impl Clause<'_> {
         let word = &self.words[first];
         let is_name = !STOPS.contains(&word.folded.as_str())
             && self.currency_at(first).is_none()
-            && words::amount(&word.folded, self.lang).is_none();
+            && !words::is_number(&word.folded);
         is_name.then(|| self.name_from(first)).flatten()
     }
 

@@ -35,7 +35,11 @@ pub(super) fn words(text: &str) -> Vec<Word> {
     while let Some((at, c)) = chars.next() {
         let next = chars.peek().map_or(' ', |(_, next)| *next);
         let joins = match c {
-            ',' => last.is_ascii_digit() && next.is_ascii_digit(),
+            ',' | '\'' | '’' => last.is_ascii_digit() && next.is_ascii_digit(),
+            // Groups of a number, as French writes them.
+            c if c.is_whitespace() && next.is_ascii_digit() => {
+                open.is_some_and(|start| are_groups(&text[start..at], &text[at + c.len_utf8()..]))
+            }
             '.' | ':' | '/' | '-' | '@' => last.is_alphanumeric() && next.is_alphanumeric(),
             c => c.is_alphanumeric() || c == '_',
         };
@@ -56,6 +60,18 @@ pub(super) fn words(text: &str) -> Vec<Word> {
         push(&mut words, text, start, text.len());
     }
     words
+}
+
+/// Whether these are groups of a number and what is behind a blank begins with another one.
+fn are_groups(before: &str, behind: &str) -> bool {
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let mut groups = before.split(char::is_whitespace);
+    let first = groups.next().unwrap_or_default();
+    let end = behind.find(|c: char| !c.is_ascii_digit());
+    (1..=3).contains(&first.len())
+        && is_digits(first)
+        && groups.all(|group| group.len() == 3 && is_digits(group))
+        && end.unwrap_or(behind.len()) == 3
 }
 
 /// Adds a word, or two where an amount and its currency, or two currencies, are written together.
@@ -284,35 +300,17 @@ pub(super) fn currency(word: &str) -> Option<&'static str> {
     known.or_else(|| OTHER_CODES.iter().copied().find(|code| *code == word))
 }
 
-/// An amount as decimal text: `1,000.50` and `1.000,50` are both `1000.50`. Where a single sign may be either, the
-/// language decides.
-pub(super) fn amount(word: &str, lang: Lang) -> Option<String> {
-    let is_amount = word.starts_with(|c: char| c.is_ascii_digit())
-        && word.chars().all(|c| c.is_ascii_digit() || ".,".contains(c));
-    if !is_amount {
-        return None;
-    }
-    let (dots, commas) = (word.matches('.').count(), word.matches(',').count());
-    let decimal = match (word.rfind('.'), word.rfind(',')) {
-        (Some(dot), Some(comma)) if dot > comma => Some('.'),
-        (Some(_), Some(_)) => Some(','),
-        (Some(at), None) | (None, Some(at)) => {
-            let sign = if dots > 0 { '.' } else { ',' };
-            let groups = if lang == Lang::En { ',' } else { '.' };
-            let is_group = sign == groups && word.len() - at == 4;
-            (dots + commas == 1 && !is_group).then_some(sign)
-        }
-        (None, None) => None,
+/// Whether a word is meant as a number, readable or not. A time, a date and `3rd` are none.
+pub(super) fn is_number(word: &str) -> bool {
+    let is_part =
+        |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '\'' | '’') || c.is_whitespace();
+    let rest = word.trim_start_matches(is_part);
+    let is_short = ["", "k", "m"].contains(&rest);
+    let is_power = || {
+        rest.strip_prefix('e')
+            .is_some_and(|power| power.bytes().all(|c| c.is_ascii_digit()))
     };
-    let digits = |text: &str| {
-        text.chars()
-            .filter(char::is_ascii_digit)
-            .collect::<String>()
-    };
-    Some(match decimal.and_then(|sign| word.rsplit_once(sign)) {
-        Some((whole, part)) => format!("{}.{}", digits(whole), digits(part)),
-        None => digits(word),
-    })
+    word.starts_with(|c: char| c.is_ascii_digit()) && (is_short || is_power())
 }
 
 /// Time zones by the names of cities, without accents.

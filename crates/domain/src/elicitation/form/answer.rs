@@ -8,7 +8,14 @@ use time::{
 use url::Url;
 
 use super::{AnswerError, Field, Format, Kind, match_choice, yes_or_no};
-use crate::message::Choice;
+use crate::{
+    decimal::{Unreadable, read_written},
+    message::Choice,
+    tool_schema::TextPattern,
+};
+
+/// Zeros that may be added to a fraction so that it fits its pattern.
+const MORE_ZEROS: usize = 4;
 
 impl Field {
     /// What a text means as a value of this field; `-` takes the default, or leaves an optional field out.
@@ -21,18 +28,21 @@ impl Field {
             _ => {}
         }
         let value = match &self.kind {
+            Kind::Text {
+                is_decimal: true, ..
+            } => Value::from(self.spell(&read_number(said)?)),
             Kind::Text { .. } => Value::from(said),
             Kind::Boolean => Value::Bool(yes_or_no(said).ok_or(AnswerError::NotABoolean)?),
-            Kind::Number { whole: true, .. } => {
-                Value::from(said.parse::<i64>().map_err(|_| AnswerError::NotANumber)?)
-            }
-            Kind::Number { whole: false, .. } => {
-                let number = decimal(said)?
-                    .parse::<f64>()
-                    .map_err(|_| AnswerError::NotANumber)?;
-                serde_json::Number::from_f64(number)
-                    .map(Value::Number)
-                    .ok_or(AnswerError::NotANumber)?
+            Kind::Number { whole, .. } => {
+                let digits = self.digits(said)?;
+                if *whole {
+                    Value::from(digits.parse::<i64>().map_err(|_| AnswerError::NotANumber)?)
+                } else {
+                    let number = digits.parse().map_err(|_| AnswerError::NotANumber)?;
+                    serde_json::Number::from_f64(number)
+                        .map(Value::Number)
+                        .ok_or(AnswerError::NotANumber)?
+                }
             }
             Kind::One(choices) => {
                 Value::from(match_choice(choices, said).ok_or(AnswerError::NotAnOption)?)
@@ -61,6 +71,58 @@ impl Field {
         }
     }
 
+    /// The digits of a number that is said for this field. A dash before it may be a slip of the hand, so it is a minus
+    /// only where the server says how far down numbers may go; the word for it says the same anywhere.
+    pub(crate) fn digits(&self, said: &str) -> Result<String, AnswerError> {
+        let minus = ["minus ", "menos ", "moins "];
+        let below = minus.iter().find_map(|word| {
+            said.get(..word.len())?
+                .eq_ignore_ascii_case(word)
+                .then_some(word.len())
+        });
+        let digits = match below {
+            Some(at) => format!("-{}", read_number(&said[at..])?),
+            None => read_number(said)?,
+        };
+        let (sign, number) = match digits.strip_prefix('-') {
+            Some(number) => ("-", number),
+            None => ("", digits.as_str()),
+        };
+        let may_be_below =
+            below.is_some() || matches!(self.kind, Kind::Number { least: Some(_), .. });
+        if !sign.is_empty() && !may_be_below || number.starts_with('-') {
+            return Err(AnswerError::NotANumber);
+        }
+        // JSON has no zeros before a number.
+        let number = number.trim_start_matches('0');
+        let zero = if number.is_empty() || number.starts_with('.') {
+            "0"
+        } else {
+            ""
+        };
+        Ok(format!("{sign}{zero}{number}"))
+    }
+
+    /// A number as this text is to be written, with as many digits behind the point as were said where that fits.
+    fn spell(&self, digits: &str) -> String {
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let needed = fraction.trim_end_matches('0');
+        let lengths = [fraction.len()]
+            .into_iter()
+            .chain(needed.len()..=needed.len() + MORE_ZEROS);
+        let spellings = lengths.flat_map(|length| {
+            [".", ","].map(|sign| match length {
+                0 => whole.to_owned(),
+                _ => format!("{whole}{sign}{needed:0<length$}"),
+            })
+        });
+        let fits = |text: &String| self.admits(&Value::from(text.as_str()));
+        spellings
+            .into_iter()
+            .find(fits)
+            .unwrap_or_else(|| digits.to_owned())
+    }
+
     /// Whether a value is within what the server asks for.
     pub(super) fn admits(&self, value: &Value) -> bool {
         let one_of = |choices: &[Choice], value: &Value| {
@@ -72,9 +134,16 @@ impl Field {
                     format,
                     least,
                     most,
+                    pattern,
+                    ..
                 },
                 Value::String(text),
-            ) => (*least..=*most).contains(&(text.chars().count() as u64)) && fits(*format, text),
+            ) => {
+                let pattern = pattern.as_deref().and_then(TextPattern::compile);
+                (*least..=*most).contains(&(text.chars().count() as u64))
+                    && fits(*format, text)
+                    && pattern.is_none_or(|pattern| pattern.admits(text))
+            }
             (Kind::Number { whole, least, most }, Value::Number(number)) => {
                 let in_reach = number.as_f64().is_some_and(|number| {
                     least.is_none_or(|least| number >= least)
@@ -100,19 +169,11 @@ impl Field {
     }
 }
 
-/// A number with a point, as it was written. Separators of thousands are not read: `1,234` and `1.234` are refused, since
-/// each is more than a thousand to some people and a little more than one to others.
-pub(crate) fn decimal(said: &str) -> Result<String, AnswerError> {
-    let unsigned = said.trim_start_matches(['-', '+']);
-    if let Some((whole, rest)) = unsigned.split_once([',', '.'])
-        && (1..=3).contains(&whole.len())
-        && !whole.starts_with('0')
-        && rest.len() == 3
-        && rest.bytes().all(|digit| digit.is_ascii_digit())
-    {
-        return Err(AnswerError::AmbiguousNumber);
-    }
-    Ok(said.replace(',', "."))
+fn read_number(said: &str) -> Result<String, AnswerError> {
+    read_written(said).map_err(|why| match why {
+        Unreadable::NotANumber => AnswerError::NotANumber,
+        Unreadable::Ambiguous => AnswerError::AmbiguousNumber,
+    })
 }
 
 fn fits(format: Option<Format>, text: &str) -> bool {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Format, Kind};
-use crate::{hidden::one_line, message::Choice};
+use crate::{hidden::one_line, message::Choice, tool_schema::TextPattern};
 
 pub(super) const LABEL: usize = 500;
 
@@ -32,20 +32,23 @@ pub(super) fn kind(property: &Value) -> Option<Kind> {
             let most = whole_number("maxLength")
                 .unwrap_or(u64::MAX)
                 .min(TEXT as u64);
+            let pattern = property.get("pattern").and_then(Value::as_str);
             Some(Kind::Text {
                 format,
                 least: whole_number("minLength").unwrap_or(0),
                 most,
+                pattern: pattern.map(str::to_owned),
+                is_decimal: is_decimal(property),
             })
         }
         "number" => Some(Kind::Number {
             whole: false,
-            least: limit("minimum"),
+            least: limit("minimum").or(limit("exclusiveMinimum")),
             most: limit("maximum"),
         }),
         "integer" => Some(Kind::Number {
             whole: true,
-            least: limit("minimum"),
+            least: limit("minimum").or(limit("exclusiveMinimum")),
             most: limit("maximum"),
         }),
         "boolean" => Some(Kind::Boolean),
@@ -62,6 +65,49 @@ pub(super) fn kind(property: &Value) -> Option<Kind> {
         }
         _ => None,
     }
+}
+
+/// Formats of texts that are decimal numbers.
+const DECIMALS: [&str; 4] = ["decimal", "number", "double", "float"];
+/// Texts of which a pattern for decimal numbers admits one, with either sign before the fraction.
+const NUMBERS: [&str; 4] = ["1.5", "12.50", "1234.5", "1234.50"];
+/// Texts of which it admits none: a pattern that does is for an identifier, a version, a time or any text.
+const OTHER_TEXTS: [&str; 9] = [
+    "",
+    "a",
+    "abc",
+    "1a",
+    "1.2.3",
+    "12:50",
+    "1-5",
+    "1/5",
+    "2026-01-02",
+];
+
+/// Whether a property of a tool is a decimal number: a number that may have a fraction, or a text whose format or pattern
+/// is that of one, as amounts of money often are. A code of digits alone, such as an IBAN or a postcode, is none.
+fn is_decimal(property: &Value) -> bool {
+    let text_of = |key: &str| property.get(key).and_then(Value::as_str);
+    if text_of("type") != Some("string") || property.get("enum").is_some() {
+        return text_of("type") == Some("number");
+    }
+    let Some(pattern) = text_of("pattern") else {
+        return text_of("format").is_some_and(|format| DECIMALS.contains(&format));
+    };
+    // An author who forgot the anchors meant the whole text.
+    let compile = |pattern: &str| TextPattern::compile(&format!("^(?:{pattern})$"));
+    let Some(pattern) = compile(pattern).or_else(|| compile(without_look_ahead(pattern)?)) else {
+        return false;
+    };
+    let is_admitted = |text: &&str| pattern.admits(text) || pattern.admits(&text.replace('.', ","));
+    NUMBERS.iter().any(|text| is_admitted(&text))
+        && !OTHER_TEXTS.iter().any(|text| pattern.admits(text))
+}
+
+/// A pattern without the condition at its beginning, with which generators of schemas refuse a lone sign or point.
+fn without_look_ahead(pattern: &str) -> Option<&str> {
+    let inner = pattern.trim_start_matches('^').strip_prefix("(?!")?;
+    Some(inner.split_once(')')?.1)
 }
 
 /// The choices of a property, in each of the spellings that revisions of the protocol have. Empty for a
