@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use url::Url;
 
+pub(crate) use self::form::without_zeros;
 use self::reading::DEFAULT_KEY;
 pub use self::reading::readable;
 pub use self::{

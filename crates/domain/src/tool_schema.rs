@@ -119,9 +119,19 @@ impl ToolSchema {
             .validator
             .iter_errors(arguments)
             .take(MAX_PROBLEMS)
-            .map(|error| match error.instance_path().as_str() {
-                "" => shorten(&error),
-                path => format!("at {}: {}", shorten(&path), shorten(&error)),
+            .map(|error| {
+                let reason = match error.kind() {
+                    // The expression says nothing to a person who typed the value.
+                    ValidationErrorKind::Pattern { .. } => shorten(&format!(
+                        "{} does not have the form that is wanted",
+                        error.instance()
+                    )),
+                    _ => shorten(&error),
+                };
+                match error.instance_path().as_str() {
+                    "" => reason,
+                    path => format!("at {}: {reason}", shorten(&path)),
+                }
             })
             .collect();
         if problems.is_empty() {

@@ -39,7 +39,7 @@ fn every_format_refuses_the_database_of_the_service_in_every_spelling() {
     };
     let of_holodeck = holodeck("${DATABASE_URL}");
     let of_holodeck_with_default = holodeck("${DATABASE_URL:-x}");
-    let holaos = "mcp_registry:\n  servers:\n    a: { type: local, command: [/bin/true], env: { D: 'x {env:DATABASE_URL}' } }\n";
+    let holaos = "mcp_registry:\n  servers:\n    a: { type: remote, url: 'https://a.example.org/mcp', headers: { X-D: 'x {env:DATABASE_URL}' } }\n";
     let aos = "id: a\ntransport: http\nurl: https://a.example.org/mcp\nauth_ref: DATABASE_URL\n";
     let files: [(&str, &str); 6] = [
         ("agent-pack.yaml", &native_pack),
@@ -176,7 +176,7 @@ async fn check_smoke_and_serve_refuse_a_pack_that_asks_for_the_services_database
         let done = command.output().await.unwrap();
         let said = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
         assert!(!done.status.success(), "{said}");
-        let expected = "agent-pack.yaml:10:27: error: mcp.servers[0].env.DATABASE_URL: `DATABASE_URL` is the service's own";
+        let expected = "agent-pack.yaml:10:28: error: mcp.servers[0].env.DATABASE_URL: `DATABASE_URL` is the service's own";
         assert!(said.contains(expected), "{said}");
         assert!(!said.contains(db.url.expose()), "{said}");
     }

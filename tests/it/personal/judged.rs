@@ -317,7 +317,10 @@ async fn a_result_that_is_an_error_proves_nothing() {
 async fn a_server_is_asked_once_with_a_false_credential_that_looks_like_the_right_one() {
     let server = Lenient::start(&["tools/list"]).await;
     let world = server.world(TOKEN).await;
-    let tokens = ["good-0a1b2c3d4e5f6a7b8c9d-1", "good-0a1b2c3d4e5f6a7b8c9d-2"];
+    let tokens = [
+        "good-0a1b2c3d4e5f6a7b8c9d0e-1",
+        "good-0a1b2c3d4e5f6a7b8c9d0e-2",
+    ];
     server.turn(|inner| inner.good = tokens.map(|token| format!("Bearer {token}")).to_vec());
     for (user, token) in ["ann", "bob"].into_iter().zip(tokens) {
         let user = world.user(user, &[]).await;
@@ -330,7 +333,7 @@ async fn a_server_is_asked_once_with_a_false_credential_that_looks_like_the_righ
         panic!("{asked:?}")
     };
     let falsified = falsified.strip_prefix("Bearer good-").unwrap();
-    assert_eq!(falsified.len(), "0a1b2c3d4e5f6a7b8c9d-1".len());
+    assert_eq!(falsified.len(), "0a1b2c3d4e5f6a7b8c9d0e-1".len());
     assert!(falsified.ends_with(|last: char| last.is_ascii_digit()));
 }
 

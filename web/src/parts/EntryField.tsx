@@ -33,10 +33,8 @@ const FORMATS: Record<string, 'email' | 'date' | 'url'> = { email: 'email', date
 function inputOf({ kind, schema }: Entry): Partial<Omit<ComponentProps<typeof TextField.Root>, 'onChange'>> {
   if (kind === 'secret') return { type: 'password', autoComplete: 'off', spellCheck: false };
   if (kind === 'url') return { type: 'url', autoComplete: 'off', spellCheck: false };
+  // A number is text here: a browser would read `1.234` by its own language, and the program asks what is meant.
   const type = schema?.type;
-  if (type === 'number' || type === 'integer') {
-    const limit = (name: string) => (typeof schema?.[name] === 'number' ? schema[name] : undefined);
-    return { type: 'number', step: type === 'integer' ? 1 : 'any', min: limit('minimum'), max: limit('maximum') };
-  }
+  if (type === 'number' || type === 'integer') return { type: 'text', inputMode: Number(schema?.minimum) < 0 ? 'text' : 'decimal', autoComplete: 'off' };
   return { type: FORMATS[String(schema?.format)] ?? 'text', autoComplete: 'off' };
 }

@@ -8,6 +8,7 @@ mod limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
+pub(crate) use self::answer::without_zeros;
 use self::kind::{LABEL, kept_schema, kind};
 use super::reading::OrderedMembers;
 use crate::{

@@ -8,7 +8,7 @@ use serde_json::{Value, value::RawValue};
 use super::INPUT;
 use crate::{
     decimal::is_number_space,
-    elicitation::{AnswerError, Field, Kind},
+    elicitation::{AnswerError, Field, Kind, without_zeros},
     json::{Json, Members, Number},
 };
 
@@ -174,9 +174,15 @@ fn take_word<'t>(rest: &mut &'t str) -> &'t str {
         is_end.then_some((word, behind))
     });
     // A blank that keeps a number together divides no words.
-    let is_blank = |c: char| c.is_whitespace() && !is_number_space(c);
+    let is_inside = |at: usize, c: char| {
+        is_number_space(c)
+            && rest[..at].ends_with(|c: char| c.is_ascii_digit())
+            && rest[at + c.len_utf8()..].starts_with(|c: char| c.is_ascii_digit())
+    };
+    let mut blanks = rest.char_indices().filter(|(_, c)| c.is_whitespace());
+    let end = blanks.find(|(at, c)| !is_inside(*at, *c));
     let (word, behind) = quoted
-        .or_else(|| rest.split_once(is_blank))
+        .or_else(|| end.map(|(at, _)| rest.split_at(at)))
         .unwrap_or((rest, ""));
     *rest = behind.trim_start();
     word
@@ -230,7 +236,8 @@ fn value(field: &Field, word: &str) -> Result<Json, AnswerError> {
     }
     let value = field.value(word)?;
     // A default is a number that nobody said.
-    let digits = value.is_number().then(|| field.digits(word).ok()).flatten();
+    let said = value.is_number().then(|| field.digits(word).ok()).flatten();
+    let digits = said.map(|digits| without_zeros(&digits));
     Ok(match digits.and_then(|digits| Number::parse(&digits)) {
         Some(number) => Json::Number(number),
         None => Json::from(&value),

@@ -16,6 +16,8 @@ use crate::{
 
 /// Zeros that may be added to a fraction so that it fits its pattern.
 const MORE_ZEROS: usize = 4;
+/// A pattern that admits one of them is that of numbers below zero, too.
+const BELOW: [&str; 3] = ["-1", "-1.5", "-1.50"];
 
 impl Field {
     /// What a text means as a value of this field; `-` takes the default, or leaves an optional field out.
@@ -30,11 +32,11 @@ impl Field {
         let value = match &self.kind {
             Kind::Text {
                 is_decimal: true, ..
-            } => Value::from(self.spell(&read_number(said)?)),
+            } => Value::from(self.spell(&self.digits(said)?)),
             Kind::Text { .. } => Value::from(said),
             Kind::Boolean => Value::Bool(yes_or_no(said).ok_or(AnswerError::NotABoolean)?),
             Kind::Number { whole, .. } => {
-                let digits = self.digits(said)?;
+                let digits = without_zeros(&self.digits(said)?);
                 if *whole {
                     Value::from(digits.parse::<i64>().map_err(|_| AnswerError::NotANumber)?)
                 } else {
@@ -84,23 +86,19 @@ impl Field {
             Some(at) => format!("-{}", read_number(&said[at..])?),
             None => read_number(said)?,
         };
-        let (sign, number) = match digits.strip_prefix('-') {
-            Some(number) => ("-", number),
-            None => ("", digits.as_str()),
+        let says_how_far = match &self.kind {
+            Kind::Number { least, .. } => least.is_some(),
+            Kind::Text { pattern, .. } => {
+                let pattern = pattern.as_deref().and_then(TextPattern::compile);
+                pattern.is_some_and(|pattern| BELOW.iter().any(|text| pattern.admits(text)))
+            }
+            _ => false,
         };
-        let may_be_below =
-            below.is_some() || matches!(self.kind, Kind::Number { least: Some(_), .. });
-        if !sign.is_empty() && !may_be_below || number.starts_with('-') {
+        let may_be_below = below.is_some() || says_how_far;
+        if digits.starts_with('-') && !may_be_below || digits.starts_with("--") {
             return Err(AnswerError::NotANumber);
         }
-        // JSON has no zeros before a number.
-        let number = number.trim_start_matches('0');
-        let zero = if number.is_empty() || number.starts_with('.') {
-            "0"
-        } else {
-            ""
-        };
-        Ok(format!("{sign}{zero}{number}"))
+        Ok(digits)
     }
 
     /// A number as this text is to be written, with as many digits behind the point as were said where that fits.
@@ -167,6 +165,21 @@ impl Field {
             _ => false,
         }
     }
+}
+
+/// A number as JSON has it: no zeros before it.
+pub(crate) fn without_zeros(digits: &str) -> String {
+    let (sign, number) = match digits.strip_prefix('-') {
+        Some(number) => ("-", number),
+        None => ("", digits),
+    };
+    let number = number.trim_start_matches('0');
+    let zero = if number.is_empty() || number.starts_with('.') {
+        "0"
+    } else {
+        ""
+    };
+    format!("{sign}{zero}{number}")
 }
 
 fn read_number(said: &str) -> Result<String, AnswerError> {

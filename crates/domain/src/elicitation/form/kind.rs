@@ -72,8 +72,7 @@ const DECIMALS: [&str; 4] = ["decimal", "number", "double", "float"];
 /// Texts of which a pattern for decimal numbers admits one, with either sign before the fraction.
 const NUMBERS: [&str; 4] = ["1.5", "12.50", "1234.5", "1234.50"];
 /// Texts of which it admits none: a pattern that does is for an identifier, a version, a time or any text.
-const OTHER_TEXTS: [&str; 9] = [
-    "",
+const OTHER_TEXTS: [&str; 8] = [
     "a",
     "abc",
     "1a",
