@@ -89,7 +89,8 @@ impl Field {
         let says_how_far = match &self.kind {
             Kind::Number { least, .. } => least.is_some(),
             Kind::Text { pattern, .. } => {
-                let pattern = pattern.as_deref().and_then(TextPattern::compile);
+                let anchored = pattern.as_ref().map(|pattern| format!("^(?:{pattern})$"));
+                let pattern = anchored.as_deref().and_then(TextPattern::compile);
                 pattern.is_some_and(|pattern| BELOW.iter().any(|text| pattern.admits(text)))
             }
             _ => false,
