@@ -83,7 +83,7 @@ async fn resume(
     mut shown: Transcript,
 ) -> Result<Response, Problem> {
     let principal = caller.principal();
-    let answers = input.answers();
+    let answers = input.answers()?;
     let asked = transcript::find_conversation(app, principal, &input.chat()).await?;
     let answered = approvals::answer_interrupts(app, principal, asked, &answers).await?;
     let is_decided = |response: &InterruptResponse| {

@@ -40,8 +40,8 @@ pub fn first_hidden(text: &str) -> Option<char> {
     text.chars().find(|c| is_unseen(*c))
 }
 
-/// Ends a line for some readers.
-fn breaks_line(c: char) -> bool {
+/// Whether it ends a line for some readers.
+pub fn breaks_line(c: char) -> bool {
     matches!(
         c,
         '\n' | '\u{b}' | '\u{c}' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'

@@ -21,8 +21,9 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::{Kind, parse_code},
+    approval::Kind,
     attachment, clock,
+    command::{ConsentCommand, ConsentVerb},
     error::{Error, Missing},
     ids::ConversationId,
     json::Members,
@@ -236,29 +237,32 @@ impl A2aRequest<'_> {
         if context.is_some_and(|context| context != task.context_id) {
             return Err(invalid("message.contextId", "is not the one of that task"));
         }
-        let text = MessageContent::from_message(message)?.text;
-        let (answer, code) = text
-            .trim()
-            .split_once(char::is_whitespace)
-            .unwrap_or_default();
-        let answer = match answer {
-            "/confirm" => InterruptAnswer::Confirm,
-            "/decline" => InterruptAnswer::Decline,
+        let MessageContent { text, data } = MessageContent::from_message(message)?;
+        // Data beside a command are more than the command.
+        let command = ConsentCommand::read(&text).filter(|_| data.is_empty());
+        let (answer, code) = match command {
+            Some(ConsentCommand::One {
+                verb: ConsentVerb::Confirm,
+                code,
+                ..
+            }) => (InterruptAnswer::Confirm, code),
+            Some(ConsentCommand::One {
+                verb: ConsentVerb::Decline,
+                code,
+                ..
+            }) => (InterruptAnswer::Decline, code),
             _ if task.status.state == TaskState::InputRequired => {
-                let why = "the task waits for its user: send /confirm or /decline and the code that its status names";
+                let why = "nothing is decided; the task waits for its user: send /confirm or /decline and the code that \
+                           its status names, and nothing else";
                 return Err(invalid("message.parts", why));
             }
             _ => return Err(no_second_message()),
         };
         let (app, principal) = (&self.state.app, self.principal);
-        let code = parse_code(code);
         let requests = ending::list_request_outcomes(app, principal, run).await?;
         let asked = requests.into_iter().map(|request| request.approval);
         let asked = asked.filter(|approval| approval.kind == Kind::Confirmation);
-        let Some(asked) = asked
-            .into_iter()
-            .find(|asked| Some(&asked.code) == code.as_ref())
-        else {
+        let Some(asked) = asked.into_iter().find(|asked| asked.code == code) else {
             return Err(invalid(
                 "message.parts",
                 "name a code that the task has asked about",

@@ -241,6 +241,8 @@ fn request_json(approval: &ApprovalView) -> Value {
         "kind": approval.kind,
         "state": approval.state,
         "approvers": approval.approvers,
+        "minApprovals": approval.min_approvals,
+        "approvals": approval.approvals,
         "expiresAt": approval.expires_at.format(&Rfc3339).unwrap_or_default(),
         "url": approval.link,
     })

@@ -1,7 +1,7 @@
 //! The requests of AG-UI clients.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -12,11 +12,11 @@ use crate::{
     },
     app::{
         chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
-        tools::approvals::{InterruptAnswer, InterruptResponse},
+        tools::approvals::{self, InterruptAnswer, InterruptResponse},
     },
 };
 use domain::{
-    clock,
+    canonical, clock,
     message::Role,
     request_key::{KeySource, RequestKey},
 };
@@ -86,7 +86,7 @@ struct ResumeEntry {
     /// For a call that its own user is asked to confirm: `{"approved": true}` confirms it, `{"approved": false}` declines
     /// it.
     #[schema(value_type = Option<Object>)]
-    payload: Option<Value>,
+    payload: Option<Box<RawValue>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
@@ -108,19 +108,26 @@ impl RunInput {
     }
 
     /// The answers to interrupts.
-    pub fn answers(&self) -> Vec<InterruptResponse> {
+    pub fn answers(&self) -> Result<Vec<InterruptResponse>, Problem> {
         let answers = self.resume.iter().map(|entry| {
-            let payload = entry.payload.as_ref().map(|payload| &payload["approved"]);
-            let answer = match (entry.status, payload.and_then(Value::as_bool)) {
+            let payload = entry
+                .payload
+                .as_ref()
+                .map_or("null", |payload| payload.get());
+            if canonical::ambiguity(payload).is_some() {
+                return Err(approvals::answered_twice(&entry.interrupt_id).into());
+            }
+            let payload: Value = serde_json::from_str(payload).unwrap_or_default();
+            let answer = match (entry.status, payload["approved"].as_bool()) {
                 (ResumeStatus::Cancelled, _) => InterruptAnswer::Cancel,
                 (ResumeStatus::Resolved, Some(true)) => InterruptAnswer::Confirm,
                 (ResumeStatus::Resolved, Some(false)) => InterruptAnswer::Decline,
                 (ResumeStatus::Resolved, None) => InterruptAnswer::Continue,
             };
-            InterruptResponse {
+            Ok(InterruptResponse {
                 interrupt: entry.interrupt_id.clone(),
                 answer,
-            }
+            })
         });
         answers.collect()
     }
@@ -175,7 +182,7 @@ impl RunInput {
             place: QuestionPlace::Transcript,
             is_resumable: true,
             response: None,
-            responses: self.answers(),
+            responses: self.answers()?,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The requests of `useChat`.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     api::{
@@ -10,10 +10,10 @@ use crate::{
     },
     app::{
         chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
-        tools::approvals::{InterruptAnswer, InterruptResponse},
+        tools::approvals::{self, InterruptAnswer, InterruptResponse},
     },
 };
-use domain::{message::Role, request_key::RequestKey};
+use domain::{canonical, message::Role, request_key::RequestKey};
 
 /// The body of the default transport. What a frontend adds to it is ignored, but for `agent`.
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -37,9 +37,24 @@ struct UiMessage {
     #[schema(value_type = UiRole, inline)]
     role: String,
     /// Text and files; other parts are the program's own and are ignored.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_parts")]
     #[schema(value_type = Vec<Object>)]
     parts: Vec<Value>,
+}
+
+/// Reads the parts of a message. Of members that stand twice one would be lost, and with it an answer to a request.
+fn read_parts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    let parts = Vec::<Box<RawValue>>::deserialize(deserializer)?;
+    let read = |part: Box<RawValue>| {
+        let value: Value = serde_json::from_str(part.get()).map_err(D::Error::custom)?;
+        match value["approval"]["id"].as_str() {
+            Some(id) if canonical::ambiguity(part.get()).is_some() => {
+                Err(D::Error::custom(approvals::answered_twice(id)))
+            }
+            _ => Ok(value),
+        }
+    };
+    parts.into_iter().map(read).collect()
 }
 
 /// Who speaks in a message.

@@ -28,7 +28,7 @@ use crate::{
             approvals::{
                 self,
                 client_calls::{self, ClientCall, KEPT},
-                time_of,
+                needs_text, time_of,
                 view::ApprovalView,
             },
             client_tools::{
@@ -45,6 +45,7 @@ use domain::{
     jsonrpc,
     message::{CallStatus, ToolResult},
     server::Lifecycle,
+    texts::{self, Key},
 };
 
 #[derive(Deserialize)]
@@ -60,32 +61,62 @@ struct CallParams<'a> {
     state: Option<String>,
 }
 
-/// The user's answer to the question whether a call is to be made; `None` when they closed the question.
+/// The user's answer to the question whether a call is to be made.
 struct ConfirmationResponse {
     request: ApprovalId,
-    choice: Option<Choice>,
+    answer: FormAnswer,
+}
+
+/// What a form says that a client brings back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FormAnswer {
+    Decided(Choice),
+    /// The user has closed it.
+    Closed,
+    /// It was sent without saying yes or no, or with more than that.
+    Unclear,
 }
 
 impl CallParams<'_> {
     /// Reads the user's answer, if the call brings one.
     fn confirmation(&self) -> Option<ConfirmationResponse> {
         #[derive(Deserialize)]
-        struct Responses {
-            #[serde(default)]
-            confirm: Option<Response>,
+        struct Responses<'a> {
+            #[serde(borrow, default)]
+            confirm: Option<Response<'a>>,
         }
         #[derive(Deserialize)]
-        struct Response {
+        struct Response<'a> {
             action: String,
+            #[serde(borrow, default)]
+            content: Option<&'a RawValue>,
         }
-        let responses: Responses = serde_json::from_str(self.responses?.get()).ok()?;
-        let choice = match responses.confirm?.action.as_str() {
-            "accept" => Some(Choice::Approve),
-            "decline" => Some(Choice::Reject),
-            _ => None,
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Content {
+            confirm: bool,
+        }
+        let responses = self.responses?.get();
+        let answer = match serde_json::from_str(responses) {
+            Ok(Responses { confirm }) => {
+                let Response { action, content } = confirm?;
+                let content = content.map(|content| serde_json::from_str(content.get()));
+                match (action.as_str(), content) {
+                    ("decline", Some(Ok(Content { confirm: true }))) => FormAnswer::Unclear,
+                    ("accept", Some(Ok(Content { confirm: true }))) => {
+                        FormAnswer::Decided(Choice::Approve)
+                    }
+                    ("accept", Some(Ok(Content { confirm: false }))) | ("decline", _) => {
+                        FormAnswer::Decided(Choice::Reject)
+                    }
+                    ("cancel", _) => FormAnswer::Closed,
+                    _ => FormAnswer::Unclear,
+                }
+            }
+            Err(_) => FormAnswer::Unclear,
         };
         let request = self.state.as_ref()?.parse().ok()?;
-        Some(ConfirmationResponse { request, choice })
+        Some(ConfirmationResponse { request, answer })
     }
 }
 
@@ -231,7 +262,7 @@ impl OwnedCall {
         let result = match answer {
             ToolAnswer::Result(result) => write_result(result),
             ToolAnswer::Consent(call)
-                if self.can_ask_user && self.confirmation.is_none() && call.asks_user() =>
+                if self.can_ask_user && self.is_to_ask() && call.asks_user() =>
             {
                 return self.ask_to_confirm(&call).await;
             }
@@ -248,6 +279,12 @@ impl OwnedCall {
 }
 
 impl OwnedCall {
+    /// Whether the user has given no answer yet, or none that decides.
+    fn is_to_ask(&self) -> bool {
+        let given = self.confirmation.as_ref();
+        given.is_none_or(|given| given.answer == FormAnswer::Unclear)
+    }
+
     /// Gives the user's answer to the request that it is about, and waits for what comes of it. `call` is then as it
     /// stands. An answer about another request, which had other arguments or is over, decides nothing.
     async fn confirm(
@@ -262,10 +299,12 @@ impl OwnedCall {
             ..
         } = &self.client;
         let app = &state.app;
-        let choice = given.choice.filter(|_| call.view.id == given.request);
-        let Some(choice) = choice.filter(|_| call.asks_user()) else {
+        let FormAnswer::Decided(choice) = given.answer else {
             return Ok(());
         };
+        if call.view.id != given.request || !call.asks_user() {
+            return Ok(());
+        }
         approvals::confirm_for_client(app, principal, call.view.id, choice).await?;
         let agent = tools.toolset.agent();
         *call = client_calls::outcome(app, principal, agent, call.view.id).await?;
@@ -279,12 +318,25 @@ impl OwnedCall {
         } = &self.client;
         let id = call.view.id.to_string();
         let view = approvals::get(&state.app, principal, &id).await?;
+        let texts = texts::of(&self.client.tools.pack, principal);
+        let message = match &self.confirmation {
+            None => view.text_with_arguments(),
+            Some(_) => {
+                let why = texts.render(Key::ConfirmFormUnclear, &[]);
+                format!("{}\n{why}", view.text_with_arguments())
+            }
+        };
+        let question = texts.render(Key::ConfirmForm, &[]);
         Ok(json!({
             "resultType": "input_required",
             "inputRequests": { "confirm": { "method": "elicitation/create", "params": {
                 "mode": "form",
-                "message": view.text_with_arguments(),
-                "requestedSchema": { "type": "object", "properties": {} },
+                "message": message,
+                "requestedSchema": {
+                    "type": "object",
+                    "properties": { "confirm": { "type": "boolean", "title": question } },
+                    "required": ["confirm"],
+                },
             } } },
             "requestState": id,
         })
@@ -364,11 +416,12 @@ fn write_waiting_call(call: ClientCall) -> String {
         )
     } else {
         format!(
-            "not executed yet: this call waits for approval {} by {} until {}. {} Make the same call with the same \
+            "not executed yet: this call waits for approval {} by {} until {}{}. {} Make the same call with the same \
              arguments again to get its outcome; it is not made twice.",
             view.code,
             view.approvers.join(" or "),
             time_of(view.expires_at),
+            needs_text(view.min_approvals, Some(view.approvals)),
             view.link,
         )
     };
@@ -378,6 +431,8 @@ fn write_waiting_call(call: ClientCall) -> String {
         "kind": view.kind,
         "state": view.state,
         "approvers": view.approvers,
+        "minApprovals": view.min_approvals,
+        "approvals": view.approvals,
         "expiresAt": time_of(view.expires_at),
         "link": view.link,
     }});

@@ -1,6 +1,7 @@
 //! `/approvals`, `/approve`, `/reject`, `/confirm`, `/decline` and `/cancel CODE`: requests for consent in frontends that
 //! show nothing but text. `/confirm` and `/decline` answer what the user is asked about their own call, in the
-//! conversation that asks it. Such a command is the whole message of a user, so no model and no tool can write one.
+//! conversation that asks it. Such a command is the whole message of a user, so no model and no tool can write one. A
+//! message that is more than the command decides nothing and is answered with the request.
 //!
 //! A decision repeats the hash of the arguments that the approver has seen. A person cannot type a hash, so the
 //! conversation remembers which arguments it has shown, and a command decides about those and no others. If this
@@ -16,12 +17,13 @@ use crate::app::{
     App,
     servers::agents,
     tools::{
-        approvals::{self, ApprovalFilter, Ballot, view::ApprovalView},
+        approvals::{self, ApprovalFilter, Ballot, LastSeen, view::ApprovalView},
         skills::outcome,
     },
 };
 use domain::{
-    approval::{Choice, Kind, State, parse_code},
+    approval::{Kind, State},
+    command::{ConsentCommand, ConsentVerb},
     error::{Error, Result},
     ids::{ApprovalId, ConversationId},
     message::{self, Part, TextSource},
@@ -36,31 +38,28 @@ const SHOWN: u8 = 20;
 /// Requests of a program's key among which those of a conversation are looked for.
 const MOST_OF_KEY: u8 = 100;
 
-/// Whether a text is a command that shows requests or decides about them.
-pub(super) fn is_one(text: &str) -> bool {
-    let name = text.split_whitespace().next();
-    let names = ["/approvals", "/approve", "/reject", "/confirm", "/decline"];
-    name.is_some_and(|name| names.contains(&name))
-}
-
 /// Answers a command about requests for consent.
 pub(super) async fn answer(
     app: &Arc<App>,
     run: &ClaimedRun,
-    name: &str,
-    rest: &str,
+    command: ConsentCommand,
 ) -> Result<Answer> {
     let principal = &run.principal;
     let pack = agents::pack(app, principal, run.agent.as_str()).await?;
     let texts = texts::of(&pack, principal);
-    let parts = match run_command(app, run, &texts, name, rest.trim()).await {
+    let code = match &command {
+        ConsentCommand::List => None,
+        ConsentCommand::One { code, .. } => Some(code.clone()),
+        ConsentCommand::Unclear { code, .. } => code.clone(),
+    };
+    let parts = match run_command(app, run, &texts, command).await {
         Ok(parts) => parts,
         Err(error @ (Error::Internal(_) | Error::Busy { .. } | Error::Collided)) => {
             return Err(error);
         }
         // Any other error is a message for the user, and the run does not fail.
         Err(error) => {
-            let text = explain_error(app, principal, &texts, &error, rest).await?;
+            let text = explain_error(app, principal, &texts, &error, code).await?;
             vec![notice(error.code().as_str(), text)]
         }
     };
@@ -73,9 +72,9 @@ async fn explain_error(
     principal: &Principal,
     texts: &Texts<'_>,
     error: &Error,
-    rest: &str,
+    code: Option<String>,
 ) -> Result<String> {
-    let Some(code) = rest.split_whitespace().next().and_then(parse_code) else {
+    let Some(code) = code else {
         return Ok(error.to_string());
     };
     let values = [("code", code.as_str())];
@@ -108,37 +107,47 @@ async fn run_command(
     app: &Arc<App>,
     run: &ClaimedRun,
     texts: &Texts<'_>,
-    name: &str,
-    rest: &str,
+    command: ConsentCommand,
 ) -> Result<Vec<Part>> {
     let principal = &run.principal;
-    if name == "/approvals" && rest.is_empty() {
-        return list(app, run, texts).await;
-    }
-    let (code, reason) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    let Some(code) = parse_code(code) else {
-        let usage = texts.render(Key::ApprovalUsage, &[("command", name)]);
-        return Ok(vec![Part::text(usage)]);
+    let (verb, code, reason, is_whole) = match command {
+        ConsentCommand::List => return list(app, run, texts).await,
+        ConsentCommand::One { verb, code, reason } => (verb, code, reason, true),
+        ConsentCommand::Unclear {
+            verb,
+            code: Some(code),
+        } => (verb, code, None, false),
+        ConsentCommand::Unclear { verb, code: None } => {
+            let usage = texts.render(Key::ApprovalUsage, &[("command", verb.name())]);
+            return Ok(vec![Part::text(usage)]);
+        }
     };
     let approval = approvals::find(app, principal, &code).await?;
     let is_own = approval.requester() == &principal.user;
     if is_own && !is_shown_in(principal, approval.conversation, run) {
         return Err(Error::not_found(format!("request {code}")));
     }
-    if name == "/approvals" {
-        let view = view_here(app, run, approval.id).await?;
-        approvals::remember_shown(app, run, &[&view]).await?;
-        let how = explain_choices(texts, &[&view]);
-        return Ok(with_choices(
-            view.text_with_arguments(),
-            how,
-            choices_of(texts, &view),
-        ));
+    let say = |key| texts.render(key, &[("command", verb.name()), ("code", &code)]);
+    if verb == ConsentVerb::Show {
+        return show(app, run, texts, approval.id, None).await;
     }
-    if name == "/cancel" {
+    if !is_whole && approval.state != State::Pending {
+        return describe(app, principal, &code).await;
+    }
+    if !is_whole {
+        return show(
+            app,
+            run,
+            texts,
+            approval.id,
+            Some(say(Key::ApprovalUnclear)),
+        )
+        .await;
+    }
+    let Some(choice) = verb.choice() else {
         let cancelled = approvals::cancel(app, principal, approval.id).await?;
         return describe(app, principal, &cancelled.code).await;
-    }
+    };
     let is_confirmation = approval.rule.kind() == Kind::Confirmation;
     let values = [
         ("code", code.as_str()),
@@ -149,29 +158,21 @@ async fn run_command(
             texts.render(Key::ConfirmElsewhere, &values),
         )]);
     }
-    if !is_confirmation && matches!(name, "/confirm" | "/decline") {
+    if !is_confirmation && matches!(verb, ConsentVerb::Confirm | ConsentVerb::Decline) {
         return Ok(vec![Part::text(
             texts.render(Key::ApprovalForOthers, &values),
         )]);
     }
     let approver = approvals::decider(app, principal, &approval).await?;
-    let reason = Some(reason.trim())
-        .filter(|reason| !reason.is_empty())
-        .map(str::to_owned);
-    let choice = match name {
-        "/approve" | "/confirm" => Choice::Approve,
-        _ => Choice::Reject,
-    };
     let view = approvals::get(app, principal, &approval.id.to_string()).await?;
     let args_sha256 = match approvals::last_shown(app, run, approval.id).await? {
-        Some(shown) if shown == approval.args_sha256 => shown,
-        _ if view.decidable => {
-            approvals::remember_shown(app, run, &[&view]).await?;
-            let repeat = [("command", name), ("code", &code)];
-            let repeat = texts.render(Key::ApprovalRepeat, &repeat);
-            let text = format!("{}\n{repeat}", view.text_with_arguments());
-            let how = explain_choices(texts, &[&view]);
-            return Ok(with_choices(text, how, choices_of(texts, &view)));
+        LastSeen::Seen(shown) if shown == approval.args_sha256 => shown,
+        seen if view.decidable => {
+            let key = match seen {
+                LastSeen::JustNow => Key::ApprovalTooSoon,
+                LastSeen::Never | LastSeen::Seen(_) => Key::ApprovalRepeat,
+            };
+            return show(app, run, texts, approval.id, Some(say(key))).await;
         }
         // The user cannot decide, and `decide` says why.
         _ => approval.args_sha256,
@@ -189,20 +190,33 @@ async fn run_command(
         return describe(app, principal, &code).await;
     }
     let view = approvals::get(app, principal, &code).await?;
-    let given = view
-        .votes
-        .iter()
-        .filter(|vote| vote.counts == Some(true))
-        .count();
     let voted = texts.render(
         Key::ApprovalVoted,
         &[
             ("code", &code),
-            ("given", &given.to_string()),
+            ("given", &view.approvals.to_string()),
             ("needed", &view.min_approvals.to_string()),
         ],
     );
     Ok(vec![Part::text(voted)])
+}
+
+/// Shows a request with its arguments and its choices. `why` says why a command about it has decided nothing.
+async fn show(
+    app: &App,
+    run: &ClaimedRun,
+    texts: &Texts<'_>,
+    id: ApprovalId,
+    why: Option<String>,
+) -> Result<Vec<Part>> {
+    let view = view_here(app, run, id).await?;
+    approvals::remember_shown(app, run, &[&view]).await?;
+    let mut text = view.text_with_arguments();
+    if let Some(why) = why {
+        text = format!("{text}\n{why}");
+    }
+    let how = explain_choices(texts, &[&view]);
+    Ok(with_choices(text, how, choices_of(texts, &view)))
 }
 
 async fn describe(app: &App, principal: &Principal, code: &str) -> Result<Vec<Part>> {

@@ -19,6 +19,7 @@ use crate::app::{
 };
 use domain::{
     canonical,
+    command::ConsentCommand,
     connection::DownCause,
     error::{Error, Result},
     ids::AuditId,
@@ -41,6 +42,9 @@ pub enum Answer {
 
 /// Answers one command line of a run's user.
 pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answer> {
+    if let Some(command) = ConsentCommand::read(line) {
+        return approval_commands::answer(app, run, command).await;
+    }
     let line = line.trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let text = match name {
@@ -73,10 +77,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
                 .await
                 .map(Answer::Parts);
         }
-        "/cancel" if !rest.trim().is_empty() => {
-            return approval_commands::answer(app, run, name, rest).await;
-        }
-        "/decline" if rest.trim().is_empty() => {
+        "/decline" => {
             return answer_notice(app, run, "nothing_asked", Key::AskNone).await;
         }
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
@@ -88,9 +89,6 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             Ok((call, ambiguity)) => return Ok(Answer::Call { call, ambiguity }),
             Err(unusable) => return refuse_call(app, run, unusable).await,
         },
-        "/approvals" | "/approve" | "/reject" | "/confirm" | "/decline" => {
-            return approval_commands::answer(app, run, name, rest).await;
-        }
         unknown => return answer_skill(app, run, line, unknown).await,
     };
     Ok(Answer::Parts(vec![Part::text(text)]))

@@ -31,6 +31,7 @@ use crate::app::{
 use domain::{
     answer_format::AnswerFormat,
     attachment::Attachment,
+    command::ConsentCommand,
     error::{Error, ErrorCode, Missing, Result},
     event::Event,
     ids::{AttachmentId, ConversationId, RunId, TenantId},
@@ -311,7 +312,9 @@ pub(in crate::app) async fn append_user_message(
     // With attachments a text is no command. A server's prompt begins a turn, and its text stands in place of the command.
     let may_be_command = attachments.is_empty() && answer.is_none();
     let names_prompt = may_be_command && prompt::command(text).is_some();
-    let is_command = may_be_command && !names_prompt && text.trim_start().starts_with('/');
+    let is_command = may_be_command
+        && !names_prompt
+        && (text.trim_start().starts_with('/') || ConsentCommand::read(text).is_some());
     let kind = match answer {
         Some(answer) => answer.run_kind(),
         None if is_command => RunKind::Command,

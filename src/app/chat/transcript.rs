@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    approval_commands, attachments, branches,
+    attachments, branches,
     conversations::{self, ConversationStream, PostedMessage, UnwrittenMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
@@ -31,6 +31,7 @@ use crate::{
 };
 use domain::{
     answer_format::AnswerFormat,
+    command::ConsentCommand,
     error::{Error, ErrorCode, Missing, Result},
     event::{Event, EventKind},
     ids::{ConversationId, RunId},
@@ -109,7 +110,11 @@ pub async fn ask(
         check_format(&pack, format).await?;
     }
     // An answer with a format is nothing but the answer, and a command about requests shows them itself.
-    let reader = if question.format.is_none() && !approval_commands::is_one(&text) {
+    let command = ConsentCommand::read(&text);
+    if let (Some(_), [response, ..]) = (&command, &*question.responses) {
+        return Err(approvals::answered_twice(&response.interrupt));
+    }
+    let reader = if question.format.is_none() && command.is_none() {
         notices::reader(app, principal).await?
     } else {
         None

@@ -24,12 +24,12 @@ use self::delivery::OutcomeMessage;
 pub use self::{
     confirmation::{
         InterruptAnswer, InterruptResponse, PreparedAnswers, WrittenAnswers, answer_interrupts,
-        await_end, confirm_for_client, prepare_answers,
+        answered_twice, await_end, confirm_for_client, prepare_answers,
     },
     decision::{Ballot, cancel, decide, record, revoke_unpermitted},
-    request::{ApprovalRequest, Requested, request, waiting_text},
+    request::{ApprovalRequest, Requested, needs_text, request, waiting_text},
     view::{
-        ApprovalFilter, decidable_count, find, get, last_shown, list, own_open_count,
+        ApprovalFilter, LastSeen, decidable_count, find, get, last_shown, list, own_open_count,
         remember_shown, view_for_list,
     },
 };
@@ -302,6 +302,14 @@ async fn enqueue_event(app: &App, tx: &mut Tx, approval: &Approval, event: &str)
     if approval.rule.kind() == Kind::Confirmation {
         return Ok(());
     }
+    let given = if approval.rule.min_approvals > 1 {
+        let votes = store::approvals::list_votes(tx, &[approval.id]).await?;
+        let given = votes.iter().filter(|vote| vote.choice == Choice::Approve);
+        given.count()
+    } else {
+        let is_refused = matches!(approval.state, State::Rejected | State::Cancelled);
+        usize::from(approval.decided_by.is_some() && !is_refused)
+    };
     let payload = json!({
         "id": approval.id,
         "code": approval.code,
@@ -312,6 +320,7 @@ async fn enqueue_event(app: &App, tx: &mut Tx, approval: &Approval, event: &str)
         "requester": { "user": approval.requester().as_str(), "name": approval.requester_name },
         "approvers": approval.rule.approvers,
         "min_approvals": approval.rule.min_approvals,
+        "approvals": given,
         "args_sha256": Hex(approval.args_sha256).to_string(),
         "expires_at": time_of(approval.expires_at),
         "decided_by": approval.decided_by.as_ref().map(UserId::as_str),

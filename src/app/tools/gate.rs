@@ -477,13 +477,13 @@ async fn request_approval(
     };
     let approvals::Requested {
         approval,
-        is_new,
+        begins_with,
         equal_elsewhere,
     } = requested;
     let equal = equal_elsewhere.map(|code| {
         format!(" An equal request of the user, {code}, waits in another conversation; say so.")
     });
-    let (text, advice) = approvals::waiting_text(&approval, is_new);
+    let (text, advice) = approvals::waiting_text(&approval, begins_with);
     ToolResult {
         advice: Some(advice.to_owned() + &equal.unwrap_or_default()),
         approval: Some(approval.id),

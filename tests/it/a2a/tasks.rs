@@ -325,8 +325,18 @@ async fn a_task_that_asks_its_user_takes_the_answer() {
         for refused in [
             answer(&asked, "yes, please"),
             answer(&asked, "/confirm ZZZZ"),
+            answer(&asked, &format!("{line} no wait")),
+            answer(&asked, &format!("please {line}")),
         ] {
             assert_eq!(code(&ann, "/bank", "SendMessage", refused).await, -32602);
+        }
+        for more in [
+            json!({ "text": "hello" }),
+            json!({ "data": { "approved": false } }),
+        ] {
+            let mut two = answer(&asked, &line);
+            two["message"]["parts"].as_array_mut().unwrap().push(more);
+            assert_eq!(code(&ann, "/bank", "SendMessage", two).await, -32602);
         }
         assert_ne!(
             code(&bob, "/bank", "SendMessage", answer(&asked, &line)).await,

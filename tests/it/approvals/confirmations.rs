@@ -216,7 +216,7 @@ async fn a_command_confirms_once_and_in_the_conversation_that_asks() {
 
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     see().await;
-    let line = format!("/decline {} not this week", code(&request));
+    let line = format!("/reject {} not this week", code(&request));
     says(
         &said_in(&staff.ann, &conversation, &line).await,
         "was declined",
@@ -224,6 +224,80 @@ async fn a_command_confirms_once_and_in_the_conversation_that_asks() {
     let view = becomes(&staff.ann, &request, "rejected").await;
     assert_eq!(view["reason"], "not this week");
     assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn what_is_more_than_a_decision_decides_nothing_and_shows_the_request_again() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let (conversation, request) = asked(&ann, "10.00").await;
+    let code = code(&request);
+    see().await;
+    let read_again = |answer: &Value, line: &str| {
+        let said = plain(answer);
+        says(&said, "Nothing is decided: a decision is one line");
+        says(&said, r#""amount":"10.00""#);
+        let (confirm, decline) = (format!("/confirm {code}"), format!("/decline {code}"));
+        assert_eq!(choices(answer), [&confirm, &decline], "{line}");
+    };
+    for line in [
+        "/confirm CODE no wait",
+        "/confirm CODE only if it is 5 EUR",
+        "/confirm CODE /decline CODE",
+        "/confirm CODE\nplease",
+        "/confirm CODE CODE",
+        "/confirm CODE\u{200b}",
+        "/decline CODE no, keep it",
+        "/cancel CODE of course not",
+        "/reject CODE /confirm CODE",
+        "yes, /confirm CODE",
+        "do not\n/confirm CODE",
+    ] {
+        let line = line.replace("CODE", code);
+        read_again(&answer_in(&ann, &conversation, &line).await, &line);
+        assert_eq!(state(&ann, &request).await, "pending", "{line}");
+    }
+    see().await;
+    let line = format!(" /confirm  {} \n", code.to_lowercase());
+    says(&said_in(&ann, &conversation, &line).await, "transfer-1");
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn two_parts_of_a_message_are_no_decision_in_any_protocol() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let mut chat = Vec::new();
+    say(&ann, &mut chat, "pay 10.00").await;
+    let mine = ann.get("/v1/approvals?role=requester").await.expect(200);
+    let request = &mine["items"][0];
+    see().await;
+    let asked = chat.clone();
+    for parts in [
+        [format!("/confirm {}", code(request)), "hello".to_owned()],
+        ["/confirm".to_owned(), code(request).to_owned()],
+        [format!("/reject {}", code(request)), "hello".to_owned()],
+    ] {
+        let of = |kind: &str| {
+            let part = |text: &String| json!({ "type": kind, "text": text });
+            parts.iter().map(part).collect::<Vec<_>>()
+        };
+        let mut messages = asked.clone();
+        messages.push(json!({ "role": "user", "content": of("text") }));
+        let body = json!({ "model": "bank", "messages": messages });
+        let answer = ann.post("/v1/chat/completions", body).await.expect(200);
+        answer["choices"][0]["message"]["content"].says("Nothing is decided");
+        let mut messages = asked.clone();
+        messages.push(json!({ "role": "user", "content": of("input_text") }));
+        let body = json!({ "model": "bank", "input": messages });
+        let answer = ann.post("/v1/responses", body).await.expect(200);
+        assert!(
+            answer.to_string().contains("Nothing is decided"),
+            "{answer}"
+        );
+        assert_eq!(state(&ann, request).await, "pending");
+    }
+    assert_eq!(world.bank.executions("send_money"), 0);
 }
 
 #[tokio::test]

@@ -298,7 +298,7 @@ async fn two_people_must_agree_where_the_policy_wants_two() {
     let policy = policy(json!({ "minApprovals": 2 }));
     let world = world_with(|setup| setup.change_server(policy)).await;
     let staff = Staff::of(&world).await;
-    let (_, request) = asked(&staff.ann, "10.00").await;
+    let (conversation, request) = asked(&staff.ann, "10.00").await;
     for _ in 0..2 {
         let view = approve(&staff.bob, &request).await.expect(200);
         assert_eq!(view["state"], "pending");
@@ -306,8 +306,72 @@ async fn two_people_must_agree_where_the_policy_wants_two() {
     }
     assert_eq!(world.bank.executions("send_money"), 0);
     approve(&staff.carl, &request).await.expect(200);
-    becomes(&staff.carl, &request, "succeeded").await;
+    let view = becomes(&staff.carl, &request, "succeeded").await;
     assert_eq!(world.bank.executions("send_money"), 1);
+    // Everybody reads who they were.
+    view["text"].says("was approved by bob and carl and carried out");
+    let told_of = &notes(&staff.ann, &conversation).await[1];
+    told_of["text"].says("was approved by bob and carl and carried out");
+    assert_eq!(told_of["approved_by"], json!(["bob", "carl"]));
+    assert!(
+        told(&world)
+            .await
+            .contains(r#""approved_by":["bob","carl"]"#)
+    );
+}
+
+#[tokio::test]
+async fn before_the_first_vote_everybody_reads_how_many_it_needs_and_the_last_voter_that_it_will_be_sent()
+ {
+    let policy = policy(json!({ "minApprovals": 2 }));
+    let world = world_with(|setup| setup.change_server(policy)).await;
+    let staff = Staff::of(&world).await;
+    let bea = someone(&world, "bea", "cfo", "es").await;
+    let receiver = crate::webhooks::Receiver::start().await;
+    crate::webhooks::hook(
+        &world.admin().await,
+        &receiver.url(),
+        &["approval.requested"],
+    )
+    .await;
+    let chat = staff.bob.open("bank").await;
+    let mut events = staff.bob.listen(&chat, None).await;
+    let (conversation, request) = asked(&staff.ann, "10.00").await;
+    let none_yet = "needs 2 approvals, 0 so far";
+    request["text"].says(none_yet);
+    request.has(json!({ "min_approvals": 2, "approvals": 0 }));
+    let note = &notes(&staff.ann, &conversation).await[0];
+    note["text"].says(none_yet);
+    note.has(json!({ "min_approvals": 2, "approvals": 0 }));
+    let result = &crate::support::client::tool_results(&staff.ann, &conversation).await[0];
+    result["text"].says(none_yet);
+    let notice = loop {
+        let event = events.next().await.expect("a notice");
+        if event.name == "notice" {
+            break event.data;
+        }
+    };
+    notice["text"].says(none_yet);
+    let hook: Value = serde_json::from_str(&receiver.heard(1).await[0].body).unwrap();
+    hook["data"].has(json!({ "min_approvals": 2, "approvals": 0 }));
+    let listed = staff.bob.ask("bank", "/approvals").await;
+    assert!(listed.contains(none_yet), "{listed}");
+    // An OpenAI client reads it at the head of its answer, and in the answer that asks.
+    let mut carls = Vec::new();
+    let head = say(&staff.carl, &mut carls, "hello").await;
+    assert!(head.contains(none_yet), "{head}");
+    let own = say(&staff.ann, &mut Vec::new(), "pay 11.00").await;
+    assert!(own.contains(none_yet), "{own}");
+
+    approve(&staff.bob, &request).await.expect(200);
+    let of = async |client: &Client| client.get(&path(&request)).await.expect(200);
+    of(&staff.carl).await["text"].says("1 so far, and your approval is the last: it will be sent");
+    of(&bea).await["text"].says("1 hasta ahora, y tu aprobación es la última: se enviará");
+    for other in [&staff.ann, &staff.bob] {
+        let view = of(other).await;
+        view["text"].says("needs 2 approvals, 1 so far.");
+        assert_eq!(view["approvals"], 1);
+    }
 }
 
 #[tokio::test]

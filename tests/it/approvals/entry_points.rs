@@ -63,6 +63,75 @@ async fn a_command_decides_only_what_its_conversation_has_shown() {
 }
 
 #[tokio::test]
+async fn more_than_an_approval_approves_nothing_and_more_than_a_rejection_is_its_reason() {
+    let world = shared_world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let code = request["code"].as_str().unwrap();
+    let chat = staff.bob.open("bank").await;
+    said_in(&staff.bob, &chat, "/approvals").await;
+    see().await;
+    for line in [
+        "/approve CODE no",
+        "/approve CODE if it is under 100",
+        "/approve CODE\nbut reject the other",
+        "please /approve CODE",
+    ] {
+        let shown = said_in(&staff.bob, &chat, &line.replace("CODE", code)).await;
+        let again = format!("write /approve {code} as your whole message");
+        assert!(shown.contains(&again) && shown.contains("10.00"), "{shown}");
+        assert_eq!(state(&staff.bob, &request).await, "pending", "{line}");
+    }
+    see().await;
+    let line = format!("/reject {code} not this week");
+    said_in(&staff.bob, &chat, &line).await;
+    let view = becomes(&staff.ann, &request, "rejected").await;
+    assert_eq!(view["reason"], "not this week");
+}
+
+#[tokio::test]
+async fn who_decides_within_a_second_reads_to_wait_a_second() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let chat = staff.bob.open("bank").await;
+    said_in(&staff.bob, &chat, "/approvals").await;
+    // As if it had been shown in the moment of the command.
+    let shown = "update runs r set finished_at = now() + interval '1 minute' from shown_requests s
+                 where s.tenant_id = r.tenant_id and s.run_id = r.id";
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    sqlx::query(shown).execute(&mut tenant).await.unwrap();
+    let line = format!("/approve {}", code(&request));
+    let told = said_in(&staff.bob, &chat, &line).await;
+    assert!(
+        told.contains("wait a second") && !told.contains("had not been shown"),
+        "{told}"
+    );
+    assert_eq!(state(&staff.bob, &request).await, "pending");
+}
+
+#[tokio::test]
+async fn a_decision_over_rest_has_each_member_once_and_none_that_is_unknown() {
+    let world = shared_world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let path = format!("{}/decision", path(&request));
+    let hash = request["args_sha256"].as_str().unwrap();
+    for members in [
+        r#""decision":"approve","decision":"reject""#,
+        r#""decision":"reject","decision":"approve""#,
+        r#""decision":"approve","Decision":"reject""#,
+        r#""decision":"approve","approved":false"#,
+    ] {
+        let body = format!(r#"{{{members},"args_sha256":"{hash}"}}"#);
+        let sent = staff.bob.request(reqwest::Method::POST, &path);
+        let sent = sent.header("content-type", "application/json").body(body);
+        assert_eq!(staff.bob.send(sent).await.status, 400, "{members}");
+        assert_eq!(state(&staff.bob, &request).await, "pending");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_its_client_cut_has_shown_nothing() {
     let world = shared_world().await;
     let staff = Staff::of(&world).await;

@@ -223,7 +223,7 @@ async fn assert_void(world: &World, staff: &Staff, request: &Value) {
     let view = approve(&staff.carl, request).await.expect(200);
     assert_eq!(view["state"], "pending", "{view:#}");
     assert_eq!(view["votes"][0]["counts"], false, "{view:#}");
-    view["text"].says("1 of 2");
+    view["text"].says("needs 2 approvals, 1 so far");
     assert_eq!(world.bank.executions("send_money"), 0);
     let dora = world.user("dora", &["cfo"]).await;
     approve(&dora, request).await.expect(200);

@@ -189,14 +189,42 @@ async fn a_client_that_can_ask_puts_the_question_to_its_user_and_brings_the_answ
         let made = modern_with(&ann, "tools/call", params, asks.clone()).await;
         made.expect(200)["result"].clone()
     };
-    let answer = |action: &str, state: &Value| json!({ "inputResponses": { "confirm": { "action": action, "content": {} } }, "requestState": state });
+    let form = |action: &str, content: Value, state: &Value| json!({ "inputResponses": { "confirm": { "action": action, "content": content } }, "requestState": state });
+    let answer = |action: &str, state: &Value| {
+        let content = match action {
+            "accept" => json!({ "confirm": true }),
+            _ => json!({}),
+        };
+        form(action, content, state)
+    };
     let asked = send("7", Value::Null).await;
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     let question = &asked["inputRequests"]["confirm"];
     assert_eq!(question["method"], "elicitation/create");
     let words = question["params"]["message"].as_str().unwrap();
     assert!(words.contains(r#""amount":"7""#), "{words}");
+    let schema = &question["params"]["requestedSchema"];
+    assert_eq!(schema["required"], json!(["confirm"]), "{schema}");
+    assert_eq!(schema["properties"]["confirm"]["type"], "boolean");
     assert_eq!(world.bank.executions("send_money"), 0);
+    // A form that does not say yes or no, and nothing else, is no answer: the user is asked again.
+    for (action, content) in [
+        ("accept", Value::Null),
+        ("accept", json!({})),
+        ("accept", json!({ "confirm": "true" })),
+        ("accept", json!({ "confirm": true, "comment": "no, wait" })),
+        ("decline", json!({ "confirm": true })),
+        ("maybe", json!({ "confirm": true })),
+    ] {
+        let unclear = form(action, content, &asked["requestState"]);
+        let again = send("7", unclear.clone()).await;
+        assert_eq!(again["requestState"], asked["requestState"], "{unclear}");
+        let words = &again["inputRequests"]["confirm"]["params"]["message"];
+        assert!(
+            words.as_str().unwrap().contains("Nothing is decided"),
+            "{words}"
+        );
+    }
     // An answer is about the arguments that were shown, and about no others.
     let other = send("8", answer("accept", &asked["requestState"])).await;
     assert_eq!(
@@ -217,13 +245,19 @@ async fn a_client_that_can_ask_puts_the_question_to_its_user_and_brings_the_answ
     let repeated = send("7", answer("accept", &asked["requestState"])).await;
     assert_eq!(repeated["structuredContent"], done["structuredContent"]);
     assert_eq!(world.bank.executions("send_money"), 1);
-    let asked = send("9", Value::Null).await;
-    let declined = send("9", answer("decline", &asked["requestState"])).await;
-    assert_eq!(
-        about(&json!({ "result": declined }))["state"],
-        "rejected",
-        "{declined}"
-    );
+    for (amount, action, content) in [
+        ("9", "decline", json!({})),
+        // Accepted, but what stands in the form is a no.
+        ("10", "accept", json!({ "confirm": false })),
+    ] {
+        let asked = send(amount, Value::Null).await;
+        let declined = send(amount, form(action, content, &asked["requestState"])).await;
+        assert_eq!(
+            about(&json!({ "result": declined }))["state"],
+            "rejected",
+            "{declined}"
+        );
+    }
     assert_eq!(world.bank.executions("send_money"), 1);
 }
 
@@ -254,4 +288,17 @@ async fn a_client_that_cannot_ask_is_told_how_its_user_confirms() {
     .await;
     assert_eq!(last["result"]["isError"], false, "{last}");
     assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_client_reads_how_many_people_a_call_needs_and_who_they_were() {
+    let access = ACCESS.replace("timeoutMinutes: 60", "minApprovals: 2, selfApproval: false");
+    let world = World::with(|setup| setup.packs[0] = bank::pack("bank", &access)).await;
+    world.tools_ready().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let waits = call(&ann, "bank__send_money", payment("12.50")).await;
+    let text = waits["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("needs 2 approvals, 0 so far"), "{text}");
+    assert_eq!(about(&waits)["minApprovals"], 2);
+    assert_eq!(about(&waits)["approvals"], 0);
 }

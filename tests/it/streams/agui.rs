@@ -190,8 +190,31 @@ async fn an_interrupt_that_asks_the_user_is_answered_by_the_next_run() {
         let again = &waiting.last().unwrap()["outcome"]["interrupts"][0];
         assert_eq!(again["id"], interrupt["id"]);
         again["message"].says(r#""amount":"5.00""#);
+        // Two answers that contradict each other are none, in whatever order and however they are written.
+        for (run, answers) in [[true, false], [false, true]].into_iter().enumerate() {
+            let mut both = thread(name, &format!("run-b{run}"), shown.clone());
+            let entries = answers.map(|approved| entry(json!({ "approved": approved }))[0].clone());
+            both["resume"] = json!(entries);
+            let refused = ann.post(PATH, both).await.expect(400);
+            refused["detail"].says(interrupt["id"].as_str().unwrap());
+        }
+        let mut twice = thread(name, "run-t", shown.clone());
+        twice["resume"] = entry(json!({ "approved": true, "x": 0 }));
+        let twice = twice.to_string().replace(r#""x":0"#, r#""approved":false"#);
+        let sent = ann.request(Method::POST, PATH);
+        let sent = sent.header("content-type", "application/json").body(twice);
+        assert_eq!(ann.send(sent).await.status, 400);
+        let mut command = thread(name, "run-c", shown.clone());
+        command["messages"]
+            .as_array_mut()
+            .unwrap()
+            .push(user("/decline ZZZZ"));
+        command["resume"] = entry(json!({ "approved": true }));
+        assert_eq!(ann.post(PATH, command).await.status, 400);
+        // The same answer twice is one.
         let mut answer = thread(name, "run-3", shown.clone());
-        answer["resume"] = entry(json!({ "approved": approved }));
+        let yes_or_no = entry(json!({ "approved": approved }))[0].clone();
+        answer["resume"] = json!([yes_or_no, yes_or_no]);
         let told = rest(post(&ann, PATH, &answer).await).await;
         let note = told
             .iter()

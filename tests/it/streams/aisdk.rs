@@ -368,3 +368,42 @@ async fn the_official_client_confirms_and_declines_calls() {
     }
     assert_eq!(world.bank.executions("send_money"), 1);
 }
+
+#[tokio::test]
+async fn two_answers_that_contradict_each_other_decide_nothing() {
+    let world = confirming().await;
+    let ann = world.user("ann", &["employee"]).await;
+    rest(post(&ann, PATH, &chat(json!([user("pay 5.00")]))).await).await;
+    let mine = ann.get("/v1/approvals?role=requester").await.expect(200);
+    let request = &mine["items"][0];
+    let id = format!(
+        "{}.{}",
+        request["id"].as_str().unwrap(),
+        request["args_sha256"].as_str().unwrap()
+    );
+    let part = |approval: &str| {
+        format!(
+            r#"{{"type":"tool-bank__send_money","toolCallId":"call","state":"approval-responded","input":{{}},
+                 "approval":{{"id":"{id}",{approval}}}}}"#
+        )
+    };
+    let (yes, no) = (r#""approved":true"#, r#""approved":false"#);
+    let parts = [
+        format!("{},{}", part(yes), part(no)),
+        format!("{},{}", part(no), part(yes)),
+        part(&format!("{yes},{no}")),
+        part(&format!("{no},{yes}")),
+    ];
+    for parts in parts {
+        let answered = json!({ "id": "2", "role": "assistant", "parts": ["PARTS"] });
+        let body = chat(json!([user("pay 5.00"), answered])).to_string();
+        let body = body.replace(r#""PARTS""#, &parts);
+        let sent = ann.request(Method::POST, PATH);
+        let sent = sent.header("content-type", "application/json").body(body);
+        let refused = ann.send(sent).await.expect(400);
+        assert!(refused.to_string().contains(&id), "{refused}");
+        let path = format!("/v1/approvals/{}", request["id"].as_str().unwrap());
+        assert_eq!(ann.get(&path).await.expect(200)["state"], "pending");
+    }
+    assert_eq!(world.bank.executions("send_money"), 0);
+}

@@ -29,12 +29,21 @@ pub struct Note {
     pub args_sha256: String,
     /// The roles that may decide. Empty for a confirmation, which its requester decides.
     pub approvers: Vec<String>,
+    /// How many people must approve.
+    #[serde(default = "one")]
+    pub min_approvals: u32,
+    /// How many have approved.
+    #[serde(default)]
+    pub approvals: usize,
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
     /// Who brought it into this state, when a person did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub by: Option<UserId>,
+    /// What to call those who have approved it, where it needed more than one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approved_by: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What the server answered.
@@ -49,6 +58,11 @@ pub struct Note {
     pub recorded: Option<Recorded>,
     /// All of it for people, in their language.
     pub text: String,
+}
+
+/// Notes of old releases do not say it.
+fn one() -> u32 {
+    1
 }
 
 impl Note {
@@ -68,6 +82,7 @@ impl Note {
             "server": self.server,
             "tool": self.tool,
             "by": self.by,
+            "approved_by": self.approved_by,
             "reason": self.reason,
             "result": self.result,
             "recorded": self.recorded,

@@ -77,10 +77,11 @@ pub struct LastShown {
     pub hash: Hash,
     /// Whether the client has not read the answer that shows it to the end yet.
     pub is_underway: bool,
+    /// Whether the answer was not complete a second before the run that asks was created.
+    pub is_too_recent: bool,
 }
 
-/// Finds a request as a conversation has shown it last, in an answer that was complete a second before `run` was
-/// created. An answer whose client left before its end does not count.
+/// Finds a request as a conversation has shown it last. An answer whose client left before its end does not count.
 pub async fn find_last_shown(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -92,12 +93,12 @@ pub async fn find_last_shown(
                   exists (
                     select 1 from request_keys k
                     where k.tenant_id = $1 and k.conversation_id = $2 and k.run_id = s.run_id
-                      and k.served_until is not null) as "is_underway!"
+                      and k.served_until is not null) as "is_underway!",
+                  showing.finished_at > asking.created_at - make_interval(secs => $5) as "is_too_recent!"
          from shown_requests s
          join runs showing on showing.tenant_id = $1 and showing.id = s.run_id and showing.status = 'succeeded'
          join runs asking on asking.tenant_id = $1 and asking.id = $3
          where s.tenant_id = $1 and s.conversation_id = $2 and s.approval_id = $4
-           and showing.finished_at <= asking.created_at - make_interval(secs => $5)
            and not exists (
              select 1 from request_keys k
              where k.tenant_id = $1 and k.conversation_id = $2 and k.run_id = s.run_id
@@ -116,6 +117,7 @@ pub async fn find_last_shown(
         Ok(LastShown {
             hash,
             is_underway: row.is_underway,
+            is_too_recent: row.is_too_recent,
         })
     })
     .transpose()

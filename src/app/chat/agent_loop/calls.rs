@@ -440,7 +440,7 @@ fn result_of_interrupted(
     sent: &HashSet<AuditId>,
 ) -> ToolResult {
     if let Some(request) = request {
-        let (text, advice) = approvals::waiting_text(request, false);
+        let (text, advice) = approvals::waiting_text(request, None);
         return ToolResult {
             advice: Some(advice.to_owned()),
             approval: Some(request.id),

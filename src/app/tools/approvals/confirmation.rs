@@ -2,7 +2,7 @@
 //! vote, which only their requester may give: by a command, a decision over REST, or an answer to an interrupt. Nothing
 //! that a model or a tool has written is such an answer.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -68,8 +68,12 @@ pub async fn prepare_answers(
     responses: &[InterruptResponse],
 ) -> Result<PreparedAnswers> {
     let mut prepared = Vec::new();
+    let mut given = HashMap::new();
     for InterruptResponse { interrupt, answer } in responses {
         let shown: ShownId = interrupt.parse().map_err(|()| unknown_request(interrupt))?;
+        if *given.entry(shown.id).or_insert(answer) != answer {
+            return Err(answered_twice(interrupt));
+        }
         let approval = find(app, principal, &shown.id.to_string()).await?;
         let asks_user = approval.rule.kind() == Kind::Confirmation;
         let choice = match answer {
@@ -102,6 +106,12 @@ pub async fn prepare_answers(
         });
     }
     Ok(PreparedAnswers(prepared))
+}
+
+/// The error for a client whose answers to one request contradict each other.
+pub fn answered_twice(interrupt: &str) -> Error {
+    let reason = format!("answers {interrupt} twice, and not alike; nothing is decided, ask again");
+    Error::invalid("body", reason)
 }
 
 impl PreparedAnswers {

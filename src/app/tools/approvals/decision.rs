@@ -2,7 +2,7 @@
 //! calls of unknown outcome. It also says which votes count. That is asked when a vote arrives, and again before the
 //! call is sent.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use crate::app::{
     App,
@@ -517,6 +517,102 @@ pub(super) async fn count_votes(
         }
     }
     Ok(counted)
+}
+
+/// What the votes on a request come to, as its texts say it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// How many have approved it; of a pending request, as far as they count.
+    pub given: usize,
+    /// What to call those who have approved a request that is no longer pending, where it needed more than one.
+    pub names: Vec<String>,
+    /// Whether the reader's approval would be the last one.
+    pub is_last: bool,
+}
+
+/// The votes on some requests, and what they come to.
+pub(super) struct CountedVotes {
+    pub all: Vec<Vote>,
+    /// The approvals of pending requests that count.
+    pub counted: Vec<Vote>,
+    tallies: HashMap<ApprovalId, Tally>,
+}
+
+impl CountedVotes {
+    /// The tally of a request, for a reader who may decide it or not.
+    pub fn tally(&self, approval: &Approval, may_decide: bool) -> Tally {
+        let tally = self.tallies.get(&approval.id).cloned().unwrap_or_default();
+        Tally {
+            is_last: may_decide && are_enough(tally.given + 1, approval),
+            ..tally
+        }
+    }
+}
+
+/// Reads the votes on some requests. Of pending ones the packs say which count.
+pub(super) async fn read_votes(
+    tx: &mut Tx,
+    packs: &[Arc<Pack>],
+    approvals: &[&Approval],
+) -> Result<CountedVotes> {
+    let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
+    let all = store::approvals::list_votes(tx, &ids).await?;
+    let (pending, decided): (Vec<&Approval>, Vec<&Approval>) = approvals
+        .iter()
+        .partition(|approval| approval.state == State::Pending);
+    let is_of = |vote: &Vote, requests: &[&Approval]| {
+        requests.iter().any(|request| request.id == vote.approval)
+    };
+    let open = all.iter().filter(|vote| is_of(vote, &pending)).cloned();
+    let open: Vec<Vote> = open.collect();
+    let counted = count_votes(tx, packs, &pending, &open).await?;
+    let several = decided
+        .iter()
+        .copied()
+        .filter(|request| request.rule.min_approvals > 1);
+    let several: Vec<_> = several.collect();
+    let approves = |vote: &&Vote| vote.choice == Choice::Approve;
+    let voters: Vec<UserId> = all
+        .iter()
+        .filter(approves)
+        .filter(|vote| is_of(vote, &several))
+        .map(|vote| vote.by().clone())
+        .collect();
+    let people = if voters.is_empty() {
+        Vec::new()
+    } else {
+        store::users::list_principals(tx, &voters).await?
+    };
+    let mut tallies = HashMap::<_, Tally>::new();
+    for vote in &counted {
+        tallies.entry(vote.approval).or_default().given += 1;
+    }
+    for request in decided {
+        let given = all.iter().filter(approves);
+        let given: Vec<_> = given.filter(|vote| vote.approval == request.id).collect();
+        let names = given.iter().map(|vote| {
+            let person = people.iter().find(|person| person.user == *vote.by());
+            match person.filter(|_| request.decided_by.as_ref() != Some(vote.by())) {
+                Some(person) => person.display_name(),
+                None => name_of(request, vote.by()),
+            }
+        });
+        let tally = Tally {
+            given: given.len(),
+            names: if request.rule.min_approvals > 1 {
+                names.collect()
+            } else {
+                Vec::new()
+            },
+            is_last: false,
+        };
+        tallies.insert(request.id, tally);
+    }
+    Ok(CountedVotes {
+        all,
+        counted,
+        tallies,
+    })
 }
 
 /// Whether this many approvals satisfy the policy.

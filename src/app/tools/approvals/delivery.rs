@@ -7,7 +7,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use time::OffsetDateTime;
 
-use super::{App, name_of, time_of};
+use super::{
+    App,
+    decision::{self, Tally},
+    name_of, time_of,
+};
 use crate::app::{
     accounts,
     runs::creation::{self, CreatedRun, RunPlacement, RunRequest},
@@ -72,7 +76,16 @@ pub(super) async fn deliver(
     let follow_up = principal
         .ok()
         .filter(|_| for_model && approval.withdrawn_by.is_none());
-    let parts = [Part::Approval(Box::new(note(app, approval, result)))];
+    let tally = if approval.rule.min_approvals > 1 {
+        // No pack says which approvals count: the request is not pending any more.
+        let votes = decision::read_votes(tx, &[], &[approval]).await?;
+        votes.tally(approval, false)
+    } else {
+        Tally::default()
+    };
+    let parts = [Part::Approval(Box::new(note(
+        app, approval, result, &tally,
+    )))];
     if let Some(principal) = follow_up {
         let request = RunRequest {
             id: RunId::new(),
@@ -111,7 +124,12 @@ pub(super) async fn deliver(
 }
 
 /// The state of a request, for its requester.
-pub(super) fn note(app: &App, approval: &Approval, result: Option<&ToolResult>) -> Note {
+pub(super) fn note(
+    app: &App,
+    approval: &Approval,
+    result: Option<&ToolResult>,
+    tally: &Tally,
+) -> Note {
     let raw = result.and_then(|result| result.raw.as_ref());
     Note {
         id: approval.id,
@@ -123,18 +141,26 @@ pub(super) fn note(app: &App, approval: &Approval, result: Option<&ToolResult>) 
         tool: approval.tool.clone(),
         args_sha256: Hex(approval.args_sha256).to_string(),
         approvers: approval.rule.approvers.clone(),
+        min_approvals: approval.rule.min_approvals,
+        approvals: tally.given,
         expires_at: approval.expires_at,
         by: approval.decided_by.clone(),
+        approved_by: tally.names.clone(),
         reason: approval.reason.clone(),
         result: result.map(|result| result.text.clone()),
         raw: raw.filter(|raw| !images_in(raw).is_empty()).cloned(),
         recorded: approval.recorded.clone(),
-        text: state_text(app, approval, &approval.principal),
+        text: state_text(app, approval, &approval.principal, tally),
     }
 }
 
-/// The state of a request in words for `reader`.
-pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> String {
+/// The state of a request in words for `reader`: before its decision how many people it needs, and after it who they were.
+pub(super) fn state_text(
+    app: &App,
+    approval: &Approval,
+    reader: &Principal,
+    tally: &Tally,
+) -> String {
     let pack = app.packs.get(&approval.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let mine = reader.user == *approval.requester();
@@ -164,12 +190,23 @@ pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> 
         (State::Revoked, None) => Key::ApprovalRevoked,
         (State::Lapsed, None) => Key::ApprovalLapsed,
     };
-    let by = approval
-        .recorded
-        .as_ref()
-        .map(|recorded| &recorded.by)
-        .or(approval.decided_by.as_ref())
-        .map(|by| name_of(approval, by));
+    let is_approval = matches!(
+        approval.state,
+        State::Approved
+            | State::Executing
+            | State::Succeeded
+            | State::Failed
+            | State::OutcomeUnknown
+            | State::Revoked
+            | State::Lapsed
+    );
+    let by = match (&approval.recorded, &approval.decided_by) {
+        (Some(recorded), _) => Some(name_of(approval, &recorded.by)),
+        (None, Some(_)) if is_approval && !tally.names.is_empty() => {
+            Some(join_names(&texts, &tally.names))
+        }
+        (None, by) => by.as_ref().map(|by| name_of(approval, by)),
+    };
     let note = approval
         .recorded
         .as_ref()
@@ -190,7 +227,32 @@ pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> 
         ("reason", &reason),
         ("note", &note),
     ];
-    texts.render(key, &values).trim_end().to_owned()
+    let text = texts.render(key, &values).trim_end().to_owned();
+    if approval.state != State::Pending || approval.rule.min_approvals < 2 {
+        return text;
+    }
+    let votes = [
+        ("given", &*tally.given.to_string()),
+        ("needed", &approval.rule.min_approvals.to_string()),
+    ];
+    let key = if tally.is_last {
+        Key::ApprovalVotesLast
+    } else {
+        Key::ApprovalVotes
+    };
+    format!("{text} {}", texts.render(key, &votes))
+}
+
+/// The names of several people in a sentence.
+fn join_names(texts: &Texts<'_>, names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => only.clone(),
+        [others @ .., last] => {
+            let others = others.join(", ");
+            texts.render(Key::NamesAnd, &[("names", &others), ("last", last)])
+        }
+    }
 }
 
 /// The text of a request with the exact arguments of its call. The empty line and the indentation make the arguments code
@@ -203,22 +265,6 @@ pub fn with_arguments(text: &str, arguments: &str, amounts: &BTreeMap<String, St
     });
     let amounts = amounts.collect::<String>();
     format!("{text}\n\n    {}{amounts}", escape_unclear(arguments))
-}
-
-/// The sentence that says how many of its approvals a request has, for `reader`.
-pub(super) fn votes_text(
-    app: &App,
-    approval: &Approval,
-    reader: &Principal,
-    given: usize,
-) -> String {
-    let pack = app.packs.get(&approval.agent);
-    let texts = texts::for_optional_pack(pack.as_deref(), reader);
-    let (given, needed) = (given.to_string(), approval.rule.min_approvals.to_string());
-    texts.render(
-        Key::ApprovalVotes,
-        &[("given", &given), ("needed", &needed)],
-    )
 }
 
 /// When a request expires, and the time until then in minutes, or in hours from two days on. The time is rounded up, so it

@@ -13,12 +13,18 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::{App, approver_if_any, delivery::state_text, link, link_to_list};
+use super::{
+    App, approver_if_any,
+    decision::{self, CountedVotes},
+    delivery::state_text,
+    link, link_to_list, served_packs,
+};
 use domain::{
     approval::{Approval, Approver, Choice},
     error::Result,
     ids::{ApprovalId, ConversationId},
     message::{Part, Role},
+    pack::Pack,
     principal::Principal,
     texts::{self, Key},
 };
@@ -90,13 +96,24 @@ impl ApprovalNotice {
     }
 }
 
+/// An approver who gets notices.
+pub struct Reader {
+    approver: Approver,
+    /// They say which approvals of a request count.
+    packs: Vec<Arc<Pack>>,
+}
+
 /// The approver who gets notices, if the principal is one. A key that names no person gets none: many people may read
 /// its answers.
-pub async fn reader(app: &App, principal: &Principal) -> Result<Option<Approver>> {
+pub async fn reader(app: &App, principal: &Principal) -> Result<Option<Reader>> {
     if principal.names_nobody() {
         return Ok(None);
     }
-    approver_if_any(app, principal).await
+    let Some(approver) = approver_if_any(app, principal).await? else {
+        return Ok(None);
+    };
+    let packs = served_packs(app, principal.tenant).await?;
+    Ok(Some(Reader { approver, packs }))
 }
 
 /// Writes what the approver was not told yet into a conversation whose lock the caller holds, and returns whether there
@@ -104,23 +121,25 @@ pub async fn reader(app: &App, principal: &Principal) -> Result<Option<Approver>
 pub async fn append_untold(
     app: &App,
     tx: &mut Tx,
-    reader: &Approver,
+    reader: &Reader,
     conversation: ConversationId,
 ) -> Result<bool> {
-    let mut waiting = list_waiting(tx, reader, Waiting::Untold).await?;
+    let approver = &reader.approver;
+    let mut waiting = list_waiting(tx, approver, Waiting::Untold).await?;
     if !waiting.is_empty() {
         let ids: Vec<_> = waiting.iter().map(|request| request.id).collect();
-        let claimed = store::approvals::claim_waiting(tx, reader.user(), &ids).await?;
+        let claimed = store::approvals::claim_waiting(tx, approver.user(), &ids).await?;
         waiting.retain(|request| claimed.contains(&request.id));
     }
     let count = match waiting.len() {
         0 | 1 => waiting.len().try_into().unwrap_or_default(),
-        _ => count_waiting(tx, reader, &waiting).await?,
+        _ => count_waiting(tx, approver, &waiting).await?,
     };
-    let ended = store::approvals::claim_outcomes(tx, reader).await?;
+    let ended = store::approvals::claim_outcomes(tx, approver).await?;
+    let votes = read_votes(tx, reader, &waiting, &ended).await?;
     let notices = [
-        tell_ended(app, reader.principal(), &ended),
-        tell_waiting(app, reader.principal(), &waiting, count),
+        tell_ended(app, approver.principal(), &ended, &votes),
+        tell_waiting(app, approver.principal(), &waiting, &votes, count),
     ];
     let parts: Vec<_> = notices
         .into_iter()
@@ -137,7 +156,7 @@ pub async fn append_untold(
         parts: &parts,
         for_model: false,
     };
-    store::messages::append(tx, reader.tenant(), conversation, message).await?;
+    store::messages::append(tx, approver.tenant(), conversation, message).await?;
     Ok(true)
 }
 
@@ -161,10 +180,26 @@ async fn count_waiting(tx: &mut Tx, reader: &Approver, read: &[Approval]) -> Res
     store::approvals::count_undecided(tx, reader).await
 }
 
+/// Reads the votes on requests that a notice tells in words.
+async fn read_votes(
+    tx: &mut Tx,
+    reader: &Reader,
+    waiting: &[Approval],
+    ended: &[Approval],
+) -> Result<CountedVotes> {
+    let in_words = [(waiting, 1), (ended, IN_WORDS)];
+    let in_words = in_words
+        .iter()
+        .filter(|(requests, most)| requests.len() <= *most);
+    let requests: Vec<_> = in_words.flat_map(|(requests, _)| *requests).collect();
+    decision::read_votes(tx, &reader.packs, &requests).await
+}
+
 fn tell_waiting(
     app: &App,
     reader: &Principal,
     requests: &[Approval],
+    votes: &CountedVotes,
     count: i64,
 ) -> Option<ApprovalNotice> {
     let first = requests.first()?;
@@ -172,7 +207,10 @@ fn tell_waiting(
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let text = if requests.len() == 1 {
         let values = [
-            ("request", &*state_text(app, first, reader)),
+            (
+                "request",
+                &*state_text(app, first, reader, &votes.tally(first, true)),
+            ),
             ("agent", first.agent.as_str()),
             ("code", &first.code),
         ];
@@ -189,14 +227,19 @@ fn tell_waiting(
     })
 }
 
-fn tell_ended(app: &App, reader: &Principal, requests: &[Approval]) -> Option<ApprovalNotice> {
+fn tell_ended(
+    app: &App,
+    reader: &Principal,
+    requests: &[Approval],
+    votes: &CountedVotes,
+) -> Option<ApprovalNotice> {
     let first = requests.first()?;
     let pack = app.packs.get(&first.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let text = if requests.len() <= IN_WORDS {
         let lines = requests
             .iter()
-            .map(|request| state_text(app, request, reader));
+            .map(|request| state_text(app, request, reader, &votes.tally(request, false)));
         lines.collect::<Vec<_>>().join("\n")
     } else {
         let codes = requests.iter().take(CODES);
@@ -284,24 +327,26 @@ impl NoticeStream {
         let Some(reader) = reader(&self.app, &self.principal).await? else {
             return Ok(Vec::new());
         };
+        let approver = &reader.approver;
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         if self.began.is_none() {
             let now = tx.now().await?;
             (self.began, self.from) = (Some(now), now);
         }
-        let now_waiting = list_waiting(&mut tx, &reader, Waiting::OfOthers).await?;
-        let count = count_waiting(&mut tx, &reader, &now_waiting).await?;
+        let now_waiting = list_waiting(&mut tx, approver, Waiting::OfOthers).await?;
+        let count = count_waiting(&mut tx, approver, &now_waiting).await?;
         let ids = now_waiting.iter().map(|request| request.id).collect();
         let told = std::mem::replace(&mut self.waiting, ids);
         let new: Vec<_> = now_waiting
             .into_iter()
             .filter(|request| !told.contains(&request.id))
             .collect();
-        let ended = self.read_ended(&mut tx, &reader).await?;
+        let ended = self.read_ended(&mut tx, approver).await?;
+        let votes = read_votes(&mut tx, &reader, &new, &ended).await?;
         drop(tx);
         let notices = [
-            tell_ended(&self.app, reader.principal(), &ended),
-            tell_waiting(&self.app, reader.principal(), &new, count),
+            tell_ended(&self.app, approver.principal(), &ended, &votes),
+            tell_waiting(&self.app, approver.principal(), &new, &votes, count),
         ];
         Ok(notices.into_iter().flatten().collect())
     }

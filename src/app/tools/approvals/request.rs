@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 use crate::app::{
     App,
     tools::approvals::{
-        AuditedStep, audit, client_calls, context, delivery, notify_listeners, time_of,
+        AuditedStep, audit, client_calls, context, decision::Tally, delivery, notify_listeners,
+        time_of,
     },
 };
 use domain::{
@@ -58,8 +59,8 @@ pub struct ApprovalRequest<'a> {
 /// A call that waits for consent, as [`request`] left it.
 pub struct Requested {
     pub approval: Approval,
-    /// Whether the call was not waiting in this conversation before.
-    pub is_new: bool,
+    /// How many approvals it begins with; `None` if the call was waiting in this conversation before.
+    pub begins_with: Option<usize>,
     /// The code of a request for the same call that waits in another conversation.
     pub equal_elsewhere: Option<String>,
 }
@@ -129,7 +130,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     announce_request(app, tx, &approval, &asked, run_ordinal).await?;
     Ok(Requested {
         approval,
-        is_new: true,
+        begins_with: Some(usize::from(asked.counts_requester)),
         equal_elsewhere,
     })
 }
@@ -226,7 +227,7 @@ async fn requested_again(
     }
     Ok(Requested {
         approval: same,
-        is_new: false,
+        begins_with: None,
         equal_elsewhere: None,
     })
 }
@@ -263,8 +264,8 @@ async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId, kind: Kind) -> R
     Ok(())
 }
 
-/// The text of a call that waits, and the advice to the model.
-pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str) {
+/// The text of a call that waits, and the advice to the model. A new request begins with some approvals.
+pub fn waiting_text(approval: &Approval, begins_with: Option<usize>) -> (String, &'static str) {
     let (code, approvers) = (&approval.code, approval.rule.approvers.join(" or "));
     match approval.state {
         State::Pending => {}
@@ -283,7 +284,7 @@ pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str)
             return (text, "do not retry");
         }
     }
-    let again = if is_new { "" } else { "still " };
+    let again = begins_with.map_or("still ", |_| "");
     let until = time_of(approval.expires_at);
     if approval.rule.kind() == Kind::Confirmation {
         let text = format!(
@@ -293,10 +294,22 @@ pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str)
                       /decline and the code. Tell them what the call would do. You will be told the outcome.";
         return (text, advice);
     }
-    let text =
-        format!("not executed: {again}waiting for approval {code} by {approvers} until {until}");
-    let advice = "do not retry. Tell the user the code and who can approve it. You will be told the outcome.";
+    let needs = needs_text(approval.rule.min_approvals, begins_with);
+    let text = format!(
+        "not executed: {again}waiting for approval {code} by {approvers} until {until}{needs}"
+    );
+    let advice = "do not retry. Tell the user the code, who can approve it and how many have to. You will be told the \
+                  outcome.";
     (text, advice)
+}
+
+/// How many approvals a request needs, for a model or a program; empty for one.
+pub fn needs_text(needed: u32, given: Option<usize>) -> String {
+    match (needed, given) {
+        (0 | 1, _) => String::new(),
+        (_, Some(given)) => format!("; it needs {needed} approvals, {given} so far"),
+        (_, None) => format!("; it needs {needed} approvals"),
+    }
 }
 
 /// Shows a request in its conversation, if it has one. A user who is asked to confirm a call sees its exact arguments.
@@ -310,7 +323,11 @@ async fn show_request(
     let Some(conversation) = approval.conversation else {
         return Ok(None);
     };
-    let mut note = delivery::note(app, approval, None);
+    let tally = Tally {
+        given: usize::from(asked.counts_requester),
+        ..Tally::default()
+    };
+    let mut note = delivery::note(app, approval, None, &tally);
     if note.kind == Kind::Confirmation {
         let locale = approval.principal.locale.as_deref();
         let amounts = approval.about.amounts(asked.arguments, locale);

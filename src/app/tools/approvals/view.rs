@@ -1,10 +1,6 @@
 //! Requests as the people whom they concern see them: their views, their lists, and their counts.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -13,7 +9,9 @@ use time::OffsetDateTime;
 use crate::app::{
     App,
     tools::approvals::{
-        approver_if_any, decision, delivery, execution, link, served_packs, unknown_request,
+        approver_if_any,
+        decision::{self, CountedVotes, Tally},
+        delivery, execution, link, served_packs, unknown_request,
     },
 };
 use domain::{
@@ -22,14 +20,10 @@ use domain::{
     clock,
     error::Result,
     ids::{ApprovalId, ConversationId, UserId},
-    pack::Pack,
     principal::Principal,
     run::ClaimedRun,
 };
-use store::{
-    Tx,
-    approvals::{ApprovalOwner, ApprovalSelection},
-};
+use store::approvals::{ApprovalOwner, ApprovalSelection};
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ApprovalView {
@@ -64,6 +58,8 @@ pub struct ApprovalView {
     pub min_approvals: u32,
     /// Whether a requester who holds one of the roles may decide their own request.
     pub self_approval: bool,
+    /// How many have approved it, as far as their approvals count.
+    pub approvals: usize,
     pub votes: Vec<VoteView>,
     /// Whether the caller may decide it now.
     pub decidable: bool,
@@ -161,11 +157,12 @@ pub(super) async fn build_views(
     let approver = approver_if_any(app, reader).await?;
     let packs = served_packs(app, reader.tenant).await?;
     let mut tx = app.db.tenant(reader.tenant).await?;
-    let mut votes = votes_by_request(&mut tx, &packs, &approvals).await?;
+    let requests: Vec<_> = approvals.iter().collect();
+    let counted = decision::read_votes(&mut tx, &packs, &requests).await?;
     let now = tx.now().await?;
     drop(tx);
     let view = |approval: Approval| {
-        let votes = votes.remove(&approval.id).unwrap_or_default();
+        let votes = votes_of(&approval, &counted);
         let open = approval.state == State::Pending && now < approval.expires_at;
         let spoken = votes
             .iter()
@@ -175,45 +172,27 @@ pub(super) async fn build_views(
                 .as_ref()
                 .is_some_and(|approver| approver.may_decide(&approval));
         let decidable = open && !spoken && may_decide;
-        build_view(app, reader, approval, votes, decidable)
+        let tally = counted.tally(&approval, decidable);
+        build_view(app, reader, approval, votes, decidable, &tally)
     };
     Ok(approvals.into_iter().map(view).collect())
 }
 
-async fn votes_by_request(
-    tx: &mut Tx,
-    packs: &[Arc<Pack>],
-    approvals: &[Approval],
-) -> Result<HashMap<ApprovalId, Vec<VoteView>>> {
-    let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
-    let given = store::approvals::list_votes(tx, &ids).await?;
-    let pending: Vec<&Approval> = approvals
-        .iter()
-        .filter(|approval| approval.state == State::Pending)
-        .collect();
-    let is_pending = |vote: &Vote| pending.iter().any(|request| request.id == vote.approval);
-    let open: Vec<Vote> = given
-        .iter()
-        .filter(|vote| is_pending(vote))
-        .cloned()
-        .collect();
-    let counted = decision::count_votes(tx, packs, &pending, &open).await?;
-    let mut votes: HashMap<_, Vec<_>> = HashMap::new();
-    for vote in given {
-        let counts = (vote.choice == Choice::Approve && is_pending(&vote)).then(|| {
-            counted
-                .iter()
-                .any(|other| other.approval == vote.approval && other.by() == vote.by())
-        });
-        votes.entry(vote.approval).or_default().push(VoteView {
-            by: vote.by().clone(),
-            decision: vote.choice,
-            reason: vote.reason,
-            at: vote.at,
-            counts,
-        });
-    }
-    Ok(votes)
+/// The votes on a request as its readers see them.
+fn votes_of(approval: &Approval, votes: &CountedVotes) -> Vec<VoteView> {
+    let is_pending = approval.state == State::Pending;
+    let given = votes.all.iter().filter(|vote| vote.approval == approval.id);
+    let view = |vote: &Vote| VoteView {
+        by: vote.by().clone(),
+        decision: vote.choice,
+        reason: vote.reason.clone(),
+        at: vote.at,
+        counts: (vote.choice == Choice::Approve && is_pending).then(|| {
+            let mut counted = votes.counted.iter();
+            counted.any(|other| other.approval == vote.approval && other.by() == vote.by())
+        }),
+    };
+    given.map(view).collect()
 }
 
 fn build_view(
@@ -222,18 +201,10 @@ fn build_view(
     approval: Approval,
     votes: Vec<VoteView>,
     decidable: bool,
+    tally: &Tally,
 ) -> ApprovalView {
     let own = reader.user == *approval.requester();
     let about = approval.about.clone().cleaned();
-    let mut text = delivery::state_text(app, &approval, reader);
-    if approval.state == State::Pending && approval.rule.min_approvals > 1 {
-        let given = votes
-            .iter()
-            .filter(|vote| vote.counts == Some(true))
-            .count();
-        text.push(' ');
-        text.push_str(&delivery::votes_text(app, &approval, reader, given));
-    }
     let pack = app.packs.get(&approval.agent);
     let summary = pack.and_then(|pack| {
         pack.summary(
@@ -244,7 +215,7 @@ fn build_view(
         .map(str::to_owned)
     });
     ApprovalView {
-        text,
+        text: delivery::state_text(app, &approval, reader, tally),
         summary,
         link: link(app, approval.id),
         id: approval.id,
@@ -269,6 +240,7 @@ fn build_view(
         approvers: approval.rule.approvers,
         min_approvals: approval.rule.min_approvals,
         self_approval: approval.rule.self_approval,
+        approvals: tally.given,
         votes,
         decidable,
         own,
@@ -387,9 +359,18 @@ pub async fn remember_shown(app: &App, run: &ClaimedRun, views: &[&ApprovalView]
 const RECORDED_WITHIN: Duration = Duration::from_secs(2);
 const RECORD_POLL: Duration = Duration::from_millis(50);
 
-/// The hash of a request's arguments as the conversation of a run last showed them, before the run was requested. Waits
-/// until the reading of that answer is recorded, which may be a moment after the client's next question.
-pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<Option<Hash>> {
+/// How the conversation of a run has shown a request before the run was requested.
+pub enum LastSeen {
+    Never,
+    /// Less than a second before.
+    JustNow,
+    /// With arguments of this hash.
+    Seen(Hash),
+}
+
+/// How the conversation of a run last showed the arguments of a request, before the run was requested. Waits until the
+/// reading of that answer is recorded, which may be a moment after the client's next question.
+pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<LastSeen> {
     let deadline = clock::instant() + RECORDED_WITHIN;
     loop {
         let mut tx = app.db.tenant(run.tenant).await?;
@@ -397,14 +378,10 @@ pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<O
             store::approvals::find_last_shown(&mut tx, run.conversation, run.id, id).await?;
         drop(tx);
         match shown {
-            Some(shown) if shown.is_underway && clock::instant() < deadline => {
-                tokio::time::sleep(RECORD_POLL).await;
-            }
-            shown => {
-                return Ok(shown
-                    .filter(|shown| !shown.is_underway)
-                    .map(|shown| shown.hash));
-            }
+            Some(shown) if shown.is_too_recent => return Ok(LastSeen::JustNow),
+            Some(shown) if !shown.is_underway => return Ok(LastSeen::Seen(shown.hash)),
+            Some(_) if clock::instant() < deadline => tokio::time::sleep(RECORD_POLL).await,
+            _ => return Ok(LastSeen::Never),
         }
     }
 }

@@ -227,7 +227,7 @@ impl RealRequests {
         match approvals::request(&self.app, asked).await {
             Ok(Requested {
                 approval,
-                is_new: true,
+                begins_with: Some(_),
                 ..
             }) => {
                 let Approval {
