@@ -60,7 +60,7 @@ function Details({ view }: { view: Approval }) {
       <Facts>{[
         [say('approval.asker'), <span>{view.requester.name} <Code variant="ghost">{view.requester.user}</Code></span>],
         [say('approval.agent'), view.agent],
-        [say('approval.approvers'), view.kind === 'confirmation' ? view.requester.name : <>{either(view.approvers)}{view.min_approvals > 1 && ` (${view.votes.filter((vote) => vote.counts !== false).length}/${view.min_approvals})`}</>],
+        [say('approval.approvers'), view.kind === 'confirmation' ? view.requester.name : <>{either(view.approvers)}{view.min_approvals > 1 && ` (${view.approvals}/${view.min_approvals})`}</>],
         [say('approval.created'), <Moment at={view.created_at} />],
         [say('approval.expires'), <Moment at={view.expires_at} />],
         ['SHA-256', <Code variant="ghost">{view.args_sha256}</Code>],

@@ -58,8 +58,10 @@ function Buttons({ view, reason }: { view: Approval; reason: string | null }) {
     }
   });
   const isConfirmation = view.kind === 'confirmation';
+  const isLast = view.min_approvals > 1 && view.approvals + 1 >= view.min_approvals;
   return (
     <>
+      {isLast && <p>{say('approval.last')}</p>}
       <Flex gap="2" wrap="wrap" ref={ref} {...guard}>
         <Button {...button} onClick={() => void decide('approve')}><Check size={16} /> {say(isConfirmation ? 'confirm' : 'approve')}</Button>
         <Button {...button} variant="soft" color="red" onClick={() => void decide('reject')}><X size={16} /> {say(isConfirmation ? 'decline' : 'reject')}</Button>

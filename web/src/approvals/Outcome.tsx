@@ -4,15 +4,25 @@ import { withoutMark } from '../parts/Outcomes';
 import { Failure, Moment, StateBadge } from '../parts/parts';
 import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
-import { type TextKey, useTexts } from '../texts/texts';
+import { type Say, type TextKey, useTexts } from '../texts/texts';
 import { type Approval, keepApproval } from './news';
 import { useSettled } from './settled';
 
-export function State({ state, kind = 'approval' }: Pick<Approval, 'state'> & Partial<Pick<Approval, 'kind'>>) {
+export function State({ kind = 'approval', ...view }: Standing & Partial<Pick<Approval, 'kind'>>) {
   const { say } = useTexts();
+  const { state } = view;
   const isConfirmed = kind === 'confirmation' && (state === 'approved' || state === 'rejected');
-  return <StateBadge state={state}>{say(isConfirmed ? `confirmation.${state}` : `approval.${state}` satisfies TextKey)}</StateBadge>;
+  const words = say(isConfirmed ? `confirmation.${state}` : `approval.${state}` satisfies TextKey);
+  return <StateBadge state={state}>{[words, needsOf(view, say)].filter(Boolean).join(': ')}</StateBadge>;
 }
+
+/** A message of before has no numbers. */
+type Standing = Pick<Approval, 'state'> & Partial<Pick<Approval, 'min_approvals' | 'approvals'>>;
+
+/** How many people a request needs, where one is not enough. */
+export const needsOf = ({ state, min_approvals: needed = 1, approvals: given = 0 }: Standing, say: Say) => (
+  state === 'pending' && needed > 1 ? say('approval.needs', { needed, given }) : ''
+);
 
 export function Outcome({ view }: { view: Approval }) {
   const { say } = useTexts();

@@ -3,6 +3,7 @@ import { get, queries } from '../api/queries';
 import { sentenceOf } from '../parts/CallSentence';
 import type { Say } from '../texts/texts';
 import type { Approval } from './news';
+import { needsOf } from './Outcome';
 
 const DECLINED = 'chatelaine.notify.declined';
 
@@ -40,7 +41,8 @@ export async function notifyOfRequest({ id, code, requester }: Approval, say: Sa
   const view = await queries.fetchQuery(get('/v1/approvals/{id}', { path: { id } }));
   if (view.state !== 'pending') return;
   const { pieces } = sentenceOf({ tool: view.tool, summary: view.summary, arguments: view.arguments });
-  show(id, say('notify.waits', { name: requester.name, code }), pieces.map(({ text }) => text).join(''));
+  const body = [pieces.map(({ text }) => text).join(''), needsOf(view, say)];
+  show(id, say('notify.waits', { name: requester.name, code }), body.filter(Boolean).join(' – '));
 }
 
 /** The own request has its outcome. */

@@ -3,6 +3,7 @@ import { IconButton, Link } from '@radix-ui/themes';
 import { X } from 'lucide-react';
 import { type ReactNode, useState } from 'react';
 import { useApproval, useBadge } from '../approvals/news';
+import { needsOf } from '../approvals/Outcome';
 import { type Called, CallSentence } from '../parts/CallSentence';
 import { withoutMark } from '../parts/Outcomes';
 import { Notice } from '../parts/parts';
@@ -53,7 +54,7 @@ function Request({ id, isNewest, ...line }: LineProps & { id: string; isNewest: 
   if (view.state !== 'pending') return isNewest && <Line {...line}>{withoutMark(view.text)}</Line>;
   return (
     <Line {...line}>
-      {say('notice.waits', { name: view.requester.name, agent: view.agent, code: view.code })} <b><CallSentence hasFirst {...(view as Called)} /></b>
+      {say('notice.waits', { name: view.requester.name, agent: view.agent, code: view.code })} <b><CallSentence hasFirst {...(view as Called)} /></b>{view.min_approvals > 1 && ` (${needsOf(view, say)})`}
     </Line>
   );
 }

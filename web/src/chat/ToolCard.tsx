@@ -5,7 +5,7 @@ import { ChevronRight, ListChecks, Wrench } from 'lucide-react';
 import type { ReactNode } from 'react';
 import { get } from '../api/queries';
 import { Confirmation } from '../approvals/Decision';
-import { Outcome, State, TakeBack } from '../approvals/Outcome';
+import { needsOf, Outcome, State, TakeBack } from '../approvals/Outcome';
 import { type Approval, useApproval } from '../approvals/news';
 import { CallSentence } from '../parts/CallSentence';
 import { StateBadge, TimeLeft, Values } from '../parts/parts';
@@ -150,7 +150,7 @@ function Waiting({ view }: { view: Approval }) {
   return (
     <section className={`waiting${isPending ? '' : ' done'}`} aria-label={`${view.code}: ${view.tool}`}>
       {isPending && <Flex align="center" gap="2"><Code className="code" variant="ghost" size="4" weight="bold">{view.code}</Code> <TimeLeft until={view.expires_at} /></Flex>}
-      {isPending && <p>{say('approval.waits', { approvers: either(view.approvers) })}</p>}
+      {isPending && <p>{say(view.min_approvals > 1 ? 'approval.waits.several' : 'approval.waits', { approvers: either(view.approvers), needs: needsOf(view, say) })}</p>}
       {isPending ? <Outcome view={view} /> : <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
       {isPending && <TakeBack view={view} />}
     </section>
