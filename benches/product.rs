@@ -11,7 +11,7 @@ use chatelaine::app::accounts::{self, development};
 use domain::{account::Tenant, clock, clock::Clock, secret::Secret};
 use serde_json::Value;
 use sqlx::Connection;
-use store::Db;
+use store::{Db, roles};
 use tempfile::TempDir;
 
 use super::support::{
@@ -161,9 +161,11 @@ impl Deployment {
         let mut db = sqlx::postgres::PgConnection::connect(self.database.expose())
             .await
             .unwrap();
+        let roles = roles::read(&mut db).await.unwrap().unwrap_or_default();
         let tenant = format!(
-            "set app.tenant_id = '{}'; set role chatelaine_tenant",
-            self.tenant.id
+            "set app.tenant_id = '{}'; set role {}",
+            self.tenant.id,
+            roles.name(roles::TENANT)
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(tenant))
             .execute(&mut db)

@@ -26,6 +26,10 @@ pub struct Args {
     /// exit code is 2 when migrations are pending
     #[arg(long)]
     dry_run: bool,
+    /// Take from the roles that databases of one server shared before what they may do in this one. No replica of the
+    /// release before can work afterwards
+    #[arg(long, conflicts_with = "dry_run")]
+    end_shared_roles: bool,
 }
 
 pub async fn run(
@@ -37,6 +41,14 @@ pub async fn run(
     with_address(config, env, async |url| {
         if args.dry_run {
             return print_plan(url, out).await;
+        }
+        if args.end_shared_roles {
+            Db::end_shared_roles(url).await?;
+            writeln!(
+                out,
+                "the roles that databases shared can do nothing here any more"
+            )?;
+            return Ok(ExitCode::SUCCESS);
         }
         Db::migrate(config.database_wait, url, &config.direct_database).await?;
         let version = env!("CARGO_PKG_VERSION");

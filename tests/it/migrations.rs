@@ -3,6 +3,7 @@
 mod command; // `chatelaine migrate`
 mod locks; // what the statements of a migration lock
 mod releases; // which release runs on which schema
+mod roles; // each database has roles of its own
 mod running; // migrations while others use the database
 mod schema; // one file in place of 54
 mod sharded; // the migrations of a later release, also where tables are sharded
@@ -13,7 +14,8 @@ use crate::support::db::TestDb;
 
 /// Gives an order to a test's database.
 async fn execute(test: &TestDb, sql: &str) {
-    execute_at(&mut test.as_owner().await, sql).await;
+    let sql = test.name_roles(sql).await;
+    execute_at(&mut test.as_owner().await, &sql).await;
 }
 
 async fn execute_at(connection: &mut PgConnection, sql: &str) {

@@ -62,7 +62,7 @@ async fn the_search_reads_the_index_of_words() {
         "select set_config('app.words', stretch_query('{ours}', 'user1', typed_query('kiwi pl'))::text, false);
          set role chatelaine_search"
     );
-    execute(&mut db, ask).await;
+    execute(&mut db, test.name_roles(&ask).await).await;
     let part = "from conversation_words where tenant_id = $1 group by id";
     let found = plan(&mut db, part, &format!("'{ours}'")).await;
     assert!(

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use domain::ids::TenantId;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
+use store::roles::{SYSTEM, TENANT};
 use uuid::Uuid;
 
 use crate::support::db::TestDb;
@@ -309,6 +310,7 @@ const CONDITION: &str =
 #[tokio::test]
 async fn every_table_is_locked_by_tenant() {
     let test = TestDb::new().await;
+    let roles = test.roles().await;
     let mut db = test.as_owner().await;
     let mut missing = Vec::new();
     for table in tables(&mut db).await {
@@ -331,7 +333,7 @@ async fn every_table_is_locked_by_tenant() {
         for key in foreign_keys_without_tenant(&mut db, &table).await {
             lacks(&format!("foreign key {key} does not include tenant_id"));
         }
-        let policies = policies(&mut db, &table, "chatelaine_tenant").await;
+        let policies = policies(&mut db, &table, &roles.name(TENANT)).await;
         if policies
             != [(
                 "ALL".to_owned(),
@@ -350,13 +352,14 @@ async fn every_table_is_locked_by_tenant() {
 #[tokio::test]
 async fn rows_of_the_audit_trail_are_only_ever_added() {
     let test = TestDb::new().await;
+    let roles = test.roles().await;
     let mut db = test.as_owner().await;
     for table in APPEND_ONLY {
-        for role in ["chatelaine_tenant", "chatelaine_system", "public"] {
+        for role in [roles.name(TENANT), roles.name(SYSTEM), "public".to_owned()] {
             for privilege in ["update", "delete", "truncate"] {
                 let sql = "select has_table_privilege($1, $2, $3) or has_any_column_privilege($1, $2, 'update')";
                 let may: bool = sqlx::query_scalar(sql)
-                    .bind(role)
+                    .bind(&role)
                     .bind(table)
                     .bind(privilege)
                     .fetch_one(&mut db)
@@ -376,7 +379,11 @@ async fn the_program_itself_reads_no_content() {
                from information_schema.columns
                where table_schema = 'public' and has_column_privilege('chatelaine_system', table_name::text, column_name::text, 'select')
                group by 1 order by 1";
-    let readable: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&mut db).await.unwrap();
+    let sql = test.name_roles(sql).await;
+    let readable: Vec<(String, String)> = sqlx::query_as(AssertSqlSafe(sql))
+        .fetch_all(&mut db)
+        .await
+        .unwrap();
     let mut wanted = Vec::new();
     for (table, columns) in SYSTEM_READS {
         let columns = if *columns == "*" {
@@ -392,11 +399,12 @@ async fn the_program_itself_reads_no_content() {
 #[tokio::test]
 async fn the_program_itself_writes_only_tenants_the_key_ring_and_its_own_trail() {
     let test = TestDb::new().await;
+    let roles = test.roles().await;
     let mut db = test.as_owner().await;
     for table in tables(&mut db).await {
         let sql = "select has_table_privilege('chatelaine_system', $1, 'insert, update, delete')
                    or has_any_column_privilege('chatelaine_system', $1, 'insert, update')";
-        let writes: bool = sqlx::query_scalar(sql)
+        let writes: bool = sqlx::query_scalar(AssertSqlSafe(roles.name_in(sql)))
             .bind(&table)
             .fetch_one(&mut db)
             .await
@@ -519,7 +527,7 @@ async fn a_tenant_writes_no_row_into_another() {
 #[tokio::test]
 async fn without_a_tenant_there_are_no_rows() {
     let (test, ..) = two_tenants().await;
-    let mut nobody = test.as_role("chatelaine_tenant", None).await;
+    let mut nobody = test.as_role(TENANT, None).await;
     for (table, row) in ROWS {
         let rows = sqlx::query(AssertSqlSafe(format!("select 1 from {table}")))
             .fetch_all(&mut nobody)

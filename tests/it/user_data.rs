@@ -104,7 +104,7 @@ async fn tables_with(world: &World, tenant: TenantId, text: &str) -> BTreeSet<St
     let tables: Vec<String> = sqlx::query_scalar(
         "select c.relname::text from pg_class c
          where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace
-           and has_table_privilege('chatelaine_tenant', c.oid, 'select')",
+           and has_table_privilege(current_user, c.oid, 'select')",
     )
     .fetch_all(&mut db)
     .await

@@ -68,6 +68,8 @@ codes! {
     DatabaseRole = "database.role": Error;
     DatabaseRights = "database.rights": Error;
     DatabaseGrant = "database.grant": Error;
+    DatabaseSharedRoles = "database.shared_roles": Error;
+    DatabaseCreateRole = "database.createrole": Warning;
     DatabaseConnections = "database.connections": Warning;
     DatabasePooler = "database.pooler": Error;
     DatabaseElsewhere = "database.elsewhere": Error;

@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 
-use super::{migrations, options, pool, shards};
+use super::{
+    migrations, options, pool,
+    roles::{self, Roles},
+    shards,
+};
 use domain::{
     clock,
     config::DirectAddress,
@@ -16,16 +20,15 @@ use domain::{
 
 /// The oldest Postgres with which the program is tried.
 const OLDEST: u32 = 15;
-/// The roles that the transactions of the program take.
-const ROLES: [&str; 3] = [
-    "chatelaine_tenant",
-    "chatelaine_system",
-    "chatelaine_retention",
-];
+/// The first Postgres in which a role that makes roles has no power over those that others made.
+const BOUNDED_CREATEROLE: u32 = 16;
 /// How many transactions are held open to make a pooler lend the session of another client.
 const HELD: usize = 3;
 /// How long a pooler may take to lend a session that it has.
 const LENDING: Duration = Duration::from_secs(2);
+
+/// What gives a database roles of its own.
+const OWN_ROLES: &str = "`chatelaine migrate`, or the next start, gives it roles of its own";
 
 /// What was found out about a database.
 #[derive(Default)]
@@ -86,27 +89,22 @@ struct Facts {
     role: String,
     is_superuser: bool,
     bypasses_rls: bool,
-    may_create_roles: bool,
     may_create_tables: bool,
     is_read_only: bool,
     /// Connections that roles without a privilege may have.
     connections: i32,
-    /// Those of our roles that there are.
-    roles: Vec<String>,
-    /// Of these, those that the role is no member of.
+    /// Those of our roles that the role is no member of.
     foreign_roles: Vec<String>,
 }
 
 const FACTS: &str = "
     select r.rolname::text as role, r.rolsuper as is_superuser, r.rolbypassrls as bypasses_rls,
-           r.rolcreaterole as may_create_roles,
            coalesce(has_schema_privilege(current_schema(), 'create'), false) as may_create_tables,
            pg_is_in_recovery() or current_setting('transaction_read_only') = 'on' as is_read_only,
            case when r.rolconnlimit >= 0
              then least(r.rolconnlimit, current_setting('max_connections')::int)
              else current_setting('max_connections')::int end
              - current_setting('superuser_reserved_connections')::int as connections,
-           array(select rolname::text from pg_roles where rolname = any($1)) as roles,
            array(select o.rolname::text from pg_roles o
                  where o.rolname = any($1) and not pg_has_role(r.oid, o.oid, 'member')) as foreign_roles
     from pg_roles r where r.rolname = current_user";
@@ -130,6 +128,29 @@ const FOREIGN_TABLES: &str = "
     where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r'
       and not pg_has_role(c.relowner, 'member')
     order by 1 limit 3";
+
+/// Roles other than the login that can act as one of the database's own: `$1`. The owner of the database may do everything
+/// in it, and a member of the login is meant to be one. What an admin of a role could grant to itself does not count.
+const SHARING: &str = "
+    select r.rolname::text from pg_roles r
+    where not r.rolsuper and r.rolname <> current_user and not r.rolname = any($1)
+      and not pg_has_role(r.oid, current_user, 'member')
+      and r.oid <> (select datdba from pg_database where datname = current_database())
+      and exists (
+        select from pg_roles o where o.rolname = any($1) and (
+          pg_has_role(r.oid, o.oid, 'usage')
+          or pg_has_role(r.oid, o.oid, case when current_setting('server_version_num')::int < 160000
+                                       then 'member' else 'set' end)))
+    order by 1";
+
+/// Roles that may make roles, where other logins have databases on the server.
+const MAKING: &str = "
+    select r.rolname::text from pg_roles r
+    where r.rolcreaterole and not r.rolsuper and exists (
+      select from pg_database d join pg_roles o on o.oid = d.datdba
+      where not o.rolsuper and o.rolname <> current_user
+        and o.oid <> (select datdba from pg_database where datname = current_database()))
+    order by 1";
 
 /// Which server and which database of it this is.
 const IDENTITY: &str = "
@@ -181,11 +202,42 @@ impl Examination {
         connections: u32,
     ) -> anyhow::Result<()> {
         self.look_at_version(connection);
+        let roles = roles::read(connection).await?;
+        // An empty database has none yet, and others may have those of these names.
         let facts: Facts = sqlx::query_as(FACTS)
-            .bind(&ROLES[..])
+            .bind(roles.as_ref().map_or_else(Vec::new, Roles::names))
             .fetch_one(&mut *connection)
             .await?;
         self.look_at_clock(connection).await?;
+        let obstacle = roles::find_obstacle(connection).await?;
+        let may_make = obstacle.is_none();
+        if let Some(remedy) = obstacle {
+            self.add(
+                Code::DatabaseRights,
+                format!(
+                    "the database needs roles of its own, and the role {} may not make them",
+                    facts.role
+                ),
+                remedy,
+            );
+        }
+        if let Some(roles) = &roles
+            && roles::are_copied(connection, roles).await?
+        {
+            if may_make {
+                self.add(
+                    Code::DatabaseSharedRoles,
+                    format!(
+                        "the database is a copy, and its roles are those of another database of the server: {}",
+                        roles.names().join(", ")
+                    ),
+                    OWN_ROLES,
+                );
+            }
+            let because = "its roles are those of another database".to_owned();
+            self.skipped.push(("what is in the database", because));
+            return Ok(());
+        }
         let (schema, finding) = migrations::examine(connection).await?;
         self.findings.extend(finding);
         self.look_at_role(&facts, schema);
@@ -205,8 +257,12 @@ impl Examination {
             self.skipped.push(("what is in the database", because));
             return Ok(());
         }
+        let roles = roles.unwrap_or_default();
+        if !facts.is_superuser {
+            self.look_at_neighbours(connection, &roles).await?;
+        }
         let lacking: Vec<String> = sqlx::query_scalar(LACKING)
-            .bind(&ROLES[..])
+            .bind(roles.names())
             .fetch_all(&mut *connection)
             .await?;
         if !lacking.is_empty() {
@@ -314,16 +370,72 @@ impl Examination {
                 format!("make it the owner: `alter database … owner to {role}`"),
             );
         }
-        if facts.roles.len() < ROLES.len() && !facts.may_create_roles {
+    }
+
+    /// Finds who else of the server can get at the rows.
+    async fn look_at_neighbours(
+        &mut self,
+        connection: &mut PgConnection,
+        own: &Roles,
+    ) -> anyhow::Result<()> {
+        // Citus logs in as the roles at each node, and its cluster belongs to one installation.
+        if shards::is_sharded(connection).await? {
+            return Ok(());
+        }
+        if own.are_shared() {
             self.add(
-                Code::DatabaseRights,
+                Code::DatabaseSharedRoles,
                 format!(
-                    "not all roles are there that transactions take ({}), and the role {role} may not create them",
-                    ROLES.join(", ")
+                    "the database has no roles of its own: whoever may take {} for another database of the server may take \
+                     them here",
+                    own.names().join(", ")
                 ),
-                format!("`alter role {role} createrole`, or create them and grant them to it"),
+                OWN_ROLES,
+            );
+        } else {
+            let sharing: Vec<String> = sqlx::query_scalar(SHARING)
+                .bind(own.names())
+                .fetch_all(&mut *connection)
+                .await?;
+            if !sharing.is_empty() {
+                let is_of_before = sharing.contains(&Roles::default().name(roles::TENANT));
+                let sharing = sharing.join(", ");
+                let remedy = if is_of_before {
+                    "`chatelaine migrate --end-shared-roles`, as soon as no replica of the release before is at work".to_owned()
+                } else {
+                    format!("`revoke {} from {sharing}`", own.names().join(", "))
+                };
+                self.add(
+                    Code::DatabaseSharedRoles,
+                    format!("other roles can take those of this database: {sharing}"),
+                    remedy,
+                );
+            }
+        }
+        if roles::is_open(connection).await? {
+            self.add(
+                Code::DatabaseSharedRoles,
+                "every role of the server may connect to the database",
+                "`revoke connect on database … from public`, as its owner; the next start does so if the role owns the \
+                 database",
             );
         }
+        let making: Vec<String> = sqlx::query_scalar(MAKING)
+            .fetch_all(&mut *connection)
+            .await?;
+        let major = connection.server_version_num().map(|it| it / 10_000);
+        if !making.is_empty() && major.is_some_and(|major| major < BOUNDED_CREATEROLE) {
+            self.add(
+                Code::DatabaseCreateRole,
+                format!(
+                    "before Postgres {BOUNDED_CREATEROLE} a role with createrole can take every other role of the server, also \
+                     those of databases of others: {}",
+                    making.join(", ")
+                ),
+                "`alter role … nocreaterole` once the tables are there; a start that needs it again says so",
+            );
+        }
+        Ok(())
     }
 
     /// Finds a pooler that does not know prepared statements: a second client meets those of the first.

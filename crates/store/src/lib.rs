@@ -45,6 +45,7 @@ pub mod request_keys;
 pub mod resources;
 pub mod responses;
 pub mod retention;
+pub mod roles;
 pub mod runs;
 pub mod sealed;
 pub mod secrets;
@@ -75,7 +76,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, postgres::PgConnectOptions,
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection,
+    postgres::PgConnectOptions,
 };
 use tokio::{sync::watch, time::Instant};
 use tracing::{Span, field::Empty};
@@ -84,6 +86,7 @@ use self::{
     limits::{Health, Limited, in_time, is_closed},
     migrations::Place,
     pool::{InUse, Pool},
+    roles::Roles,
 };
 use domain::{
     config::DirectAddress,
@@ -124,6 +127,13 @@ pub struct Db {
     begun: Arc<AtomicU64>,
     looks: Arc<looks::Waiting>,
     health: Arc<Health>,
+    layout: Layout,
+}
+
+/// What a transaction must know of its database.
+#[derive(Clone)]
+struct Layout {
+    roles: Roles,
     /// Whether Citus spreads the tables over nodes.
     is_sharded: bool,
 }
@@ -136,7 +146,7 @@ pub struct Tx {
     health: Arc<Health>,
     span: TxSpan,
     role: Role,
-    is_sharded: bool,
+    layout: Layout,
 }
 
 /// The span of a transaction: from its begin, with the wait for a connection, to its end.
@@ -165,8 +175,8 @@ impl Db {
         start: &watch::Sender<Start>,
     ) -> anyhow::Result<Self> {
         let addresses = Addresses::parse(url, direct)?;
-        let is_sharded = addresses.prepare_within(wait, false, start).await?;
-        Self::open(addresses, connections, is_sharded)
+        let layout = addresses.prepare_within(wait, false, start).await?;
+        Self::open(addresses, connections, layout)
     }
 
     /// Brings the schema up to date. Waits like [`Db::connect_within`]. Through a pooler without a direct address the
@@ -196,12 +206,19 @@ impl Db {
     pub async fn connect_to_read(url: &Secret) -> anyhow::Result<Self> {
         let addresses = Addresses::parse(url, &DirectAddress::Off)?;
         let mut connection = pool::connect(&addresses.pooled, Duration::ZERO, is_away).await?;
-        let is_sharded = shards::is_sharded(&mut connection).await?;
+        let layout = Layout::read(&mut connection).await?;
         connection.close().await?;
-        Self::open(addresses, 2, is_sharded)
+        Self::open(addresses, 2, layout)
     }
 
-    fn open(addresses: Addresses, connections: u32, is_sharded: bool) -> anyhow::Result<Self> {
+    /// Takes from the roles that databases shared before what they may do in this one ([`roles::end_shared`]).
+    pub async fn end_shared_roles(url: &Secret) -> anyhow::Result<()> {
+        let mut connection = pool::connect(&options(url)?, Duration::ZERO, is_away).await?;
+        roles::end_shared(&mut connection).await?;
+        Ok(connection.close().await?)
+    }
+
+    fn open(addresses: Addresses, connections: u32, layout: Layout) -> anyhow::Result<Self> {
         let health = Arc::new(Health::default());
         Ok(Self {
             pool: Pool::new(addresses.pooled, connections.max(2) - 1, health.clone())?,
@@ -209,7 +226,7 @@ impl Db {
             begun: Arc::default(),
             looks: Arc::default(),
             health,
-            is_sharded,
+            layout,
         })
     }
 
@@ -286,19 +303,19 @@ impl Db {
                 health: self.health.clone(),
                 span,
                 role,
-                is_sharded: self.is_sharded,
+                layout: self.layout.clone(),
             };
             match tenant {
-                Some(tenant) if self.is_sharded => tx.name_tenant("", tenant).await?,
+                Some(tenant) if self.layout.is_sharded => tx.name_tenant("", tenant).await?,
                 _ => tx.tenant = tenant,
             }
             Ok(tx)
         })
     }
 
-    /// The SQL that begins a transaction. It is safe: only a UUID is formatted into it.
+    /// The SQL that begins a transaction. It is safe: only a UUID and the name of a role of ours are formatted into it.
     fn begin_sql(&self, role: Role, tenant: Option<TenantId>, more: &str) -> String {
-        let (limits, name) = (limits(), role.name(self.is_sharded));
+        let (limits, name) = (limits(), role.name(&self.layout));
         let begin = format!("begin; {limits}; {more}set local role {name}");
         // The policy of this role reads the days of the tenant.
         let nested = match role {
@@ -307,7 +324,7 @@ impl Db {
         };
         match tenant {
             // At each node Citus logs in as the role, and is to repeat nothing there but the name of the tenant.
-            _ if self.is_sharded => {
+            _ if self.layout.is_sharded => {
                 format!("{begin}; {nested}set local citus.propagate_set_commands = 'local'")
             }
             Some(tenant) => format!("{begin}; set local app.tenant_id = '{tenant}'"),
@@ -341,14 +358,23 @@ impl Db {
 impl Role {
     /// The role of Postgres. Where tables are sharded, a transaction keeps the one with which it begins, since Citus has a
     /// connection of its own for each role to each node, and does not let one change what the other has read.
-    fn name(self, is_sharded: bool) -> &'static str {
-        match self {
-            Self::Tenant => "chatelaine_tenant",
-            Self::SystemThenTenant if is_sharded => shards::OPERATOR,
-            Self::System | Self::SystemThenTenant => "chatelaine_system",
-            Self::Retention => "chatelaine_retention",
-            Self::Search => "chatelaine_search",
-        }
+    fn name(self, layout: &Layout) -> String {
+        layout.roles.name(match self {
+            Self::Tenant => roles::TENANT,
+            Self::SystemThenTenant if layout.is_sharded => shards::OPERATOR,
+            Self::System | Self::SystemThenTenant => roles::SYSTEM,
+            Self::Retention => roles::RETENTION,
+            Self::Search => roles::SEARCH,
+        })
+    }
+}
+
+impl Layout {
+    async fn read(connection: &mut PgConnection) -> anyhow::Result<Self> {
+        Ok(Self {
+            roles: roles::read(connection).await?.unwrap_or_default(),
+            is_sharded: shards::is_sharded(connection).await?,
+        })
     }
 }
 
@@ -373,12 +399,12 @@ impl Tx {
     /// tenant and the tenant's audit line are one transaction.
     pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
         debug_assert!(matches!(self.role, Role::SystemThenTenant));
-        let take_role = if self.is_sharded {
-            ""
+        let take_role = if self.layout.is_sharded {
+            String::new()
         } else {
-            "set local role chatelaine_tenant; "
+            format!("set local role {}; ", Role::Tenant.name(&self.layout))
         };
-        self.name_tenant(take_role, tenant).await
+        self.name_tenant(&take_role, tenant).await
     }
 
     /// Says whose rows the transaction sees. Where tables are sharded, nothing comes before: Citus repeats at each node the
@@ -408,7 +434,7 @@ impl Tx {
     /// failover would lose it. Whoever waits for too long hears that the database is away.
     pub async fn commit(mut self) -> Result<()> {
         // Citus would repeat this text at each node, and so commit there before here.
-        let here = if self.is_sharded {
+        let here = if self.layout.is_sharded {
             "set local citus.propagate_set_commands = 'none'; "
         } else {
             ""
@@ -468,14 +494,13 @@ impl Addresses {
         Ok(Self { pooled, direct })
     }
 
-    /// Prepares the database, also if it goes away in the middle and comes back within this time. Returns whether its
-    /// tables are sharded.
+    /// Prepares the database, also if it goes away in the middle and comes back within this time.
     async fn prepare_within(
         &self,
         wait: Duration,
         is_alone: bool,
         start: &watch::Sender<Start>,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Layout> {
         let end = Instant::now() + wait;
         loop {
             // Boxed, because otherwise the future of each caller would contain it.
@@ -495,7 +520,7 @@ impl Addresses {
         is_alone: bool,
         end: Instant,
         start: &watch::Sender<Start>,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<Layout> {
         let wait = || end.saturating_duration_since(Instant::now());
         // Otherwise a migration that takes a second would be logged as a warning with its whole text.
         let migrating = self.direct.as_ref().unwrap_or(&self.pooled);
@@ -511,9 +536,9 @@ impl Addresses {
         connection.close().await?;
         let mut connection = pool::connect(&self.pooled, wait(), is_away).await?;
         migrations::require_applied(&mut connection).await?;
-        let is_sharded = shards::is_sharded(&mut connection).await?;
+        let layout = Layout::read(&mut connection).await?;
         connection.close().await?;
-        Ok(is_sharded)
+        Ok(layout)
     }
 }
 

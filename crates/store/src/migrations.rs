@@ -5,6 +5,7 @@
 //! - A migration waits two seconds for a lock at most, then lets those go on whom it kept waiting, and tries again.
 //! - A file that begins with `-- no-transaction` has one statement that builds or drops an index concurrently. An invalid
 //!   index that a broken attempt has left is dropped and built again.
+//! - A database gets roles of its own before anything else ([`super::roles`]).
 //! - Where tables are sharded, a file is executed by [`super::shards::migrate`].
 //! - The table `releases` says which release may run on which schema.
 
@@ -25,6 +26,8 @@ use sqlx::{
 use tokio::{sync::watch, time::Instant};
 
 pub use self::plan::{PlannedMigration, TableSize, plan};
+pub(crate) use self::run::{Step, run};
+use super::roles::{self, Roles};
 use domain::{
     backoff::spread,
     finding::{Code, Finding},
@@ -78,8 +81,11 @@ pub async fn apply(
     loop {
         let applied = read_applied(connection).await?;
         refuse_changed(&applied, migrator)?;
-        let is_current = is_current(&applied, migrator);
-        if is_current && releases::check(connection).await? == releases::Known::Yes {
+        if is_current(&applied, migrator)
+            && let Some(found) = roles::read(connection).await?
+            && roles::are_ready(connection, &found).await?
+            && releases::check(connection, &found).await? == releases::Known::Yes
+        {
             return Ok(());
         }
         start.send_replace(Start::Migrating);
@@ -106,12 +112,15 @@ pub async fn apply(
     if old_chain::take_over(connection, &applied, schema).await? {
         applied = read_applied(connection).await?;
     }
-    releases::check(connection).await?;
+    // Before anything else: the roles of a database that was copied for another login cannot be taken.
+    let roles = roles::prepare(connection, place, end).await?;
+    releases::check(connection, &roles).await?;
     run::create_list(connection).await?;
     for migration in pending(&applied, migrator) {
-        run::run(connection, place, migration, end).await?;
+        let step = Step::File(migration, &roles);
+        run(connection, place, &file_name(migration), &step, end).await?;
     }
-    releases::record(connection).await?;
+    releases::record(connection, &roles).await?;
     if place.has_session {
         sqlx::query("select pg_advisory_unlock($1)")
             .bind(LOCK)
@@ -136,8 +145,9 @@ pub async fn examine(connection: &mut PgConnection) -> anyhow::Result<(Schema, O
     if applied.is_empty() {
         return Ok((Schema::Empty, None));
     }
+    let roles = roles::read(connection).await?.unwrap_or_default();
     let refused = match refuse_changed(&applied, &migrator) {
-        Ok(()) => releases::check(connection).await.err(),
+        Ok(()) => releases::check(connection, &roles).await.err(),
         Err(error) => Some(error),
     };
     if let Some(error) = refused {

@@ -1,9 +1,9 @@
 //! Rows of the replicas that run. Every function needs the system role.
 
-use sqlx::PgConnection;
+use sqlx::{AssertSqlSafe, PgConnection};
 use time::OffsetDateTime;
 
-use super::{Db, Tx};
+use super::{Db, Tx, roles};
 use domain::{
     error::{Error, Result},
     ids::ReplicaId,
@@ -49,9 +49,14 @@ pub struct NoReplicas(#[expect(dead_code, reason = "its end is the end of the lo
 /// the caller can go on with transactions.
 pub async fn keep_out(db: &Db) -> Result<NoReplicas> {
     let mut connection = db.pool.connect_apart().await?;
-    let lock = "begin; set local role chatelaine_system; set local lock_timeout = '5s';
-                set local idle_in_transaction_session_timeout = 0; lock table replicas in exclusive mode";
-    sqlx::raw_sql(lock).execute(&mut connection).await?;
+    let lock = format!(
+        "begin; set local role {}; set local lock_timeout = '5s';
+         set local idle_in_transaction_session_timeout = 0; lock table replicas in exclusive mode",
+        db.layout.roles.name(roles::SYSTEM)
+    );
+    sqlx::raw_sql(AssertSqlSafe(lock))
+        .execute(&mut connection)
+        .await?;
     Ok(NoReplicas(connection))
 }
 

@@ -9,19 +9,16 @@ use std::{collections::BTreeMap, fmt};
 use anyhow::Context as _;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection};
 
-use super::{migrations::statements, pool};
+use super::{
+    migrations::statements,
+    pool,
+    roles::{self, Roles},
+};
 use domain::{error::database::is_away, secret::Secret};
 
 /// The role of a transaction that changes a tenant and writes its trail. It has the rights of two roles, because a
 /// transaction cannot change its role where tables are sharded.
 pub const OPERATOR: &str = "chatelaine_operator";
-/// The roles as which Citus logs in at the nodes.
-const ROLES: [&str; 4] = [
-    "chatelaine_tenant",
-    "chatelaine_system",
-    "chatelaine_retention",
-    "chatelaine_search",
-];
 /// Small tables that are read for all tenants at once, or beside the rows of each.
 const OF_EVERY_NODE: [&str; 4] = [
     "keks",
@@ -306,14 +303,16 @@ pub const ADMIT: &str = "admit the role in `pg_hba.conf` of each node, or name i
 /// As whom Citus cannot log in, and where: the owner, and those of the service's roles that may log in. Postgres says why, in
 /// warnings, which are logged.
 pub async fn read_closed(connection: &mut PgConnection) -> sqlx::Result<Vec<String>> {
+    let own = roles::read(connection).await.unwrap_or_default();
+    let own = own.unwrap_or_default();
     let roles: Vec<String> = sqlx::query_scalar(
         "select quote_ident(rolname) from pg_roles
          where rolcanlogin and pg_has_role(oid, 'member')
            and (rolname = current_user or rolname = $1 or rolname = any($2))
          order by rolname",
     )
-    .bind(OPERATOR)
-    .bind(&ROLES[..])
+    .bind(own.name(OPERATOR))
+    .bind(own.names())
     .fetch_all(&mut *connection)
     .await?;
     let mut closed = Vec::new();
@@ -431,21 +430,23 @@ fn of<'a>(tables: &[&'a Table], placement: Placement) -> impl Iterator<Item = &'
 
 /// Lets the roles log in, for the connections between nodes. They get no password.
 async fn make_roles(tx: &mut PgConnection) -> anyhow::Result<()> {
+    let own: Roles = roles::read(tx).await?.unwrap_or_default();
+    let operator = own.name(OPERATOR);
     let exists: bool =
         sqlx::query_scalar("select exists (select from pg_roles where rolname = $1)")
-            .bind(OPERATOR)
+            .bind(&operator)
             .fetch_one(&mut *tx)
             .await?;
     if !exists {
-        execute(tx, &format!("create role {OPERATOR}")).await?;
+        execute(tx, &format!("create role {operator}")).await?;
     }
-    execute(
-        tx,
-        &format!("grant chatelaine_tenant, chatelaine_system to {OPERATOR}"),
-    )
-    .await?;
-    execute(tx, &format!("grant {OPERATOR} to current_user")).await?;
-    for role in ROLES.into_iter().chain([OPERATOR]) {
+    let (tenant, system) = (own.name(roles::TENANT), own.name(roles::SYSTEM));
+    execute(tx, &format!("grant {tenant}, {system} to {operator}")).await?;
+    execute(tx, &format!("grant {operator} to current_user")).await?;
+    let database: String = sqlx::query_scalar("select quote_ident(current_database())")
+        .fetch_one(&mut *tx)
+        .await?;
+    for role in own.names().into_iter().chain([operator]) {
         // A node waits for locks no longer than the coordinator does. Statements have no limit there: the coordinator ends
         // them, and a limit would end a commit's wait for a standby, too.
         execute(
@@ -456,11 +457,17 @@ async fn make_roles(tx: &mut PgConnection) -> anyhow::Result<()> {
             ),
         )
         .await?;
+        execute(
+            tx,
+            &format!("grant connect on database {database} to {role}"),
+        )
+        .await?;
     }
     // Its policy reads the days of the tenant, which are at every node.
+    let retention = own.name(roles::RETENTION);
     let nested =
-        "alter role chatelaine_retention set citus.allow_nested_distributed_execution = on";
-    execute(tx, nested).await
+        format!("alter role {retention} set citus.allow_nested_distributed_execution = on");
+    execute(tx, &nested).await
 }
 
 /// Drops what this query finds of the tables. Returns what makes it again.

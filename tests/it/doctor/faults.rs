@@ -42,6 +42,7 @@ async fn finds_after(code: &str, sql: &str) {
 async fn execute(db: &TestDb, sql: &str) {
     let database = Url::parse(db.url.expose()).unwrap();
     let sql = sql.replace("HERE", database.path().trim_start_matches('/'));
+    let sql = db.name_roles(&sql).await;
     let mut owner = db.as_owner().await;
     sqlx::raw_sql(AssertSqlSafe(sql))
         .execute(&mut owner)

@@ -132,7 +132,7 @@ async fn replicas_that_start_together_build_an_index_once_while_others_write() {
     let mut holder = test.as_owner().await;
     let before =
         "begin; set local role chatelaine_system; insert into jobs (name) values ('before')";
-    execute_at(&mut holder, before).await;
+    execute_at(&mut holder, &test.name_roles(before).await).await;
     let replicas = async {
         tokio::join!(
             migrate(&test, &one_more, true),

@@ -1,6 +1,6 @@
 //! `0001_schema.sql` stands for the 54 migrations before it. What they made is kept here as text.
 
-use store::Db;
+use store::{Db, roles::Roles};
 
 use super::execute;
 use crate::support::db::TestDb;
@@ -126,9 +126,19 @@ async fn at_old_migrations(migrations: &str) -> TestDb {
     test
 }
 
-async fn catalog(test: &TestDb) -> Vec<String> {
-    sqlx::query_scalar(CATALOG)
+/// With the names of roles that files of migrations have.
+pub async fn catalog(test: &TestDb) -> Vec<String> {
+    let lines: Vec<String> = sqlx::query_scalar(CATALOG)
         .fetch_all(&mut test.as_owner().await)
         .await
-        .unwrap()
+        .unwrap();
+    let own = test.roles().await.names().into_iter();
+    let names: Vec<_> = own.zip(Roles::default().names()).collect();
+    let rename = |line: String| {
+        let replace = |line: String, (own, name): &(String, String)| line.replace(own, name);
+        names.iter().fold(line, replace)
+    };
+    let mut lines: Vec<String> = lines.into_iter().map(rename).collect();
+    lines.sort_unstable();
+    lines
 }

@@ -3,6 +3,7 @@
 
 use domain::ids::TenantId;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Postgres, Transaction};
+use store::roles::{Roles, SYSTEM, TENANT};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -90,9 +91,10 @@ async fn a_new_table_with_keys_ends_nobodys_work() {
     for number in 0..4 {
         let tenant = test.tenant(&format!("tenant-{number}")).await;
         let (mut connection, done) = (test.as_owner().await, done.clone());
+        let roles = test.roles().await;
         people.spawn(async move {
             while !done.is_cancelled() {
-                read_and_write(&mut connection, tenant).await?;
+                read_and_write(&mut connection, &roles, tenant).await?;
             }
             Ok(())
         });
@@ -106,8 +108,12 @@ async fn a_new_table_with_keys_ends_nobodys_work() {
 }
 
 /// What most transactions do: they read a table, and then write to it.
-async fn read_and_write(connection: &mut PgConnection, tenant: TenantId) -> sqlx::Result<()> {
-    let mut tx = begin(connection, Some(tenant)).await?;
+pub async fn read_and_write(
+    connection: &mut PgConnection,
+    roles: &Roles,
+    tenant: TenantId,
+) -> sqlx::Result<()> {
+    let mut tx = begin(connection, roles, Some(tenant)).await?;
     let read = "select count(*) from conversations";
     sqlx::query_scalar::<_, i64>(read)
         .fetch_one(&mut *tx)
@@ -134,7 +140,7 @@ fn put_conversation(tenant: TenantId) -> String {
 /// Asks for a number as the service does: as a tenant, or as the program itself.
 async fn query(test: &TestDb, tenant: Option<TenantId>, sql: &str) -> sqlx::Result<i64> {
     let mut connection = test.as_owner().await;
-    let mut tx = begin(&mut connection, tenant).await?;
+    let mut tx = begin(&mut connection, &test.roles().await, tenant).await?;
     let number = sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
         .fetch_one(&mut *tx)
         .await?;
@@ -142,12 +148,13 @@ async fn query(test: &TestDb, tenant: Option<TenantId>, sql: &str) -> sqlx::Resu
     Ok(number)
 }
 
-async fn begin(
-    connection: &mut PgConnection,
+pub async fn begin<'a>(
+    connection: &'a mut PgConnection,
+    roles: &Roles,
     tenant: Option<TenantId>,
-) -> sqlx::Result<Transaction<'_, Postgres>> {
+) -> sqlx::Result<Transaction<'a, Postgres>> {
     let mut tx = connection.begin().await?;
-    let role = tenant.map_or("chatelaine_system", |_| "chatelaine_tenant");
+    let role = roles.name(tenant.map_or(SYSTEM, |_| TENANT));
     let settings =
         format!("set local role {role}; set local citus.propagate_set_commands = 'local'");
     tx.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await?;

@@ -18,7 +18,10 @@ use domain::{config::Environment, ids::TenantId, replica::Start, secret::Secret}
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection, migrate::Migrator, postgres::PgConnectOptions,
 };
-use store::Db;
+use store::{
+    Db,
+    roles::{self, Roles},
+};
 use tokio::sync::{OnceCell, oneshot, watch};
 use url::Url;
 use uuid::Uuid;
@@ -163,14 +166,25 @@ impl TestDb {
         awaited
     }
 
+    /// The names of the roles of this database.
+    pub async fn roles(&self) -> Roles {
+        let mut owner = self.as_owner().await;
+        roles::read(&mut owner).await.unwrap().unwrap_or_default()
+    }
+
+    /// Puts the names of this database's roles into SQL that names them as files of migrations do.
+    pub async fn name_roles(&self, sql: &str) -> String {
+        self.roles().await.name_in(sql)
+    }
+
     /// A connection that sees what a transaction of `tenant` sees.
     pub async fn as_tenant(&self, tenant: TenantId) -> PgConnection {
-        self.as_role("chatelaine_tenant", Some(tenant)).await
+        self.as_role(roles::TENANT, Some(tenant)).await
     }
 
     /// A connection that sees what a transaction of the program itself sees.
     pub async fn as_system(&self) -> PgConnection {
-        self.as_role("chatelaine_system", None).await
+        self.as_role(roles::SYSTEM, None).await
     }
 
     /// A connection that sees what a transaction of this role sees, and of this tenant. At its nodes Citus logs in as the
@@ -183,16 +197,19 @@ impl TestDb {
                 format!("; set app.tenant_id = '{tenant}'")
             });
             let mut connection = self.as_owner().await;
+            let role = self.roles().await.name(role);
             let enter = sqlx::raw_sql(AssertSqlSafe(format!("set role {role}{tenant}")));
             enter.execute(&mut connection).await.unwrap();
             return connection;
         }
-        let mut name = role.to_owned();
+        let own = self.roles().await.name(role);
+        let mut name = own.clone();
         if let Some(tenant) = tenant {
+            // Postgres cuts longer names.
             name = format!("{role}_{}", tenant.0.simple());
             let make = format!(
                 "do $$ begin if not exists (select from pg_roles where rolname = '{name}') then \
-                 create role {name} login in role {role}; \
+                 create role {name} login in role {own}; \
                  alter role {name} set app.tenant_id = '{tenant}'; \
                  alter role {name} set citus.allow_nested_distributed_execution = on; end if; end $$"
             );

@@ -3,7 +3,8 @@
 use sqlx::PgConnection;
 
 use super::{
-    embedded, file_name, old_chain, pending, read_applied, refuse_changed, releases, statements,
+    embedded, file_name, old_chain, pending, read_applied, refuse_changed, releases, roles,
+    statements,
 };
 
 /// A migration that is not applied yet.
@@ -25,12 +26,35 @@ pub struct TableSize {
     pub bytes: i64,
 }
 
+/// What [`roles::prepare`] does, in words of SQL.
+const OWN_ROLES: [&str; 2] = [
+    "revoke connect on database … from public",
+    "alter policy …, where roles are shared: table by table; who uses the table waits for a moment",
+];
+
+fn own_roles(text: &str) -> statements::Statement {
+    statements::Statement {
+        text: text.to_owned(),
+        effects: Vec::new(),
+    }
+}
+
 /// The pending migrations, in their order.
 pub async fn plan(connection: &mut PgConnection) -> anyhow::Result<Vec<PlannedMigration>> {
     let (applied, migrator) = (read_applied(connection).await?, embedded());
     refuse_changed(&applied, &migrator)?;
-    releases::check(connection).await?;
     let mut planned = Vec::new();
+    if let Some(found) = roles::read(connection).await? {
+        if !roles::are_ready(connection, &found).await? {
+            planned.push(PlannedMigration {
+                file: "roles of its own".to_owned(),
+                is_alone: true,
+                statements: OWN_ROLES.map(own_roles).into(),
+                tables: Vec::new(),
+            });
+        }
+        releases::check(connection, &found).await?;
+    }
     // The schema of such a database is there; only its list of migrations is replaced.
     let is_of_old_chain = old_chain::is_of_old_chain(&applied);
     let pending = pending(&applied, &migrator);

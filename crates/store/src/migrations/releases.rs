@@ -2,7 +2,9 @@
 //! oldest release that may run beside it. So a release that was replaced can be started again, and one that is two
 //! releases old is refused, however many migrations lie between them.
 
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Transaction};
+
+use super::{Roles, roles};
 
 /// This release.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -18,17 +20,14 @@ pub enum Known {
 }
 
 /// Refuses a database whose newest release does not run beside this one.
-pub async fn check(connection: &mut PgConnection) -> anyhow::Result<Known> {
+pub async fn check(connection: &mut PgConnection, roles: &Roles) -> anyhow::Result<Known> {
     let exists: bool = sqlx::query_scalar("select to_regclass('releases') is not null")
         .fetch_one(&mut *connection)
         .await?;
     if !exists {
         return Ok(Known::No);
     }
-    let mut tx = connection.begin().await?;
-    sqlx::raw_sql("set local role chatelaine_system")
-        .execute(&mut *tx)
-        .await?;
+    let mut tx = begin(connection, roles).await?;
     let rows: Vec<(String, String)> = sqlx::query_as("select version, oldest from releases")
         .fetch_all(&mut *tx)
         .await?;
@@ -50,17 +49,27 @@ pub async fn check(connection: &mut PgConnection) -> anyhow::Result<Known> {
 }
 
 /// Writes that this release has brought the database up to date.
-pub async fn record(connection: &mut PgConnection) -> sqlx::Result<()> {
-    let mut tx = connection.begin().await?;
-    sqlx::raw_sql("set local role chatelaine_system")
-        .execute(&mut *tx)
-        .await?;
+pub async fn record(connection: &mut PgConnection, roles: &Roles) -> sqlx::Result<()> {
+    let mut tx = begin(connection, roles).await?;
     sqlx::query("insert into releases (version, oldest) values ($1, $2) on conflict do nothing")
         .bind(VERSION)
         .bind(OLDEST)
         .execute(&mut *tx)
         .await?;
     tx.commit().await
+}
+
+/// A transaction of the program itself.
+async fn begin<'a>(
+    connection: &'a mut PgConnection,
+    roles: &Roles,
+) -> sqlx::Result<Transaction<'a, Postgres>> {
+    let mut tx = connection.begin().await?;
+    let take_role = format!("set local role {}", roles.name(roles::SYSTEM));
+    sqlx::raw_sql(AssertSqlSafe(take_role))
+        .execute(&mut *tx)
+        .await?;
+    Ok(tx)
 }
 
 /// The numbers of a version, to compare it with another one.

@@ -8,7 +8,10 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::{super::shards, Place, file_name, is_applied, read_applied, statements};
+use super::{
+    super::{roles::Roles, shards},
+    Place, is_applied, read_applied, statements,
+};
 use domain::{backoff::spread, error::database::code};
 
 /// The longest wait for a lock: so long may those wait who come after the migration.
@@ -38,19 +41,29 @@ pub async fn create_list(connection: &mut PgConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Executes a migration, and tries again until `end` while somebody else holds a lock that it needs.
+/// What is executed as a whole.
+pub enum Step<'a> {
+    /// A file, which names the roles of the database.
+    File(&'a Migration, &'a Roles),
+    /// Statements for one transaction that may be executed again.
+    Sql(String),
+}
+
+/// Executes a step, and tries again until `end` while somebody else holds a lock that it needs.
 pub async fn run(
     connection: &mut PgConnection,
     place: &Place<'_>,
-    migration: &Migration,
+    file: &str,
+    step: &Step<'_>,
     end: Instant,
 ) -> anyhow::Result<()> {
-    let file = file_name(migration);
-    anyhow::ensure!(
-        !migration.no_tx || place.has_session || place.is_alone,
-        "{file} cannot be applied by several processes at once through a pooler; run `chatelaine migrate` once, or name \
-         Postgres itself in CHATELAINE_LISTEN_DATABASE_URL"
-    );
+    if let Step::File(migration, _) = step {
+        anyhow::ensure!(
+            !migration.no_tx || place.has_session || place.is_alone,
+            "{file} cannot be applied by several processes at once through a pooler; run `chatelaine migrate` once, or \
+             name Postgres itself in CHATELAINE_LISTEN_DATABASE_URL"
+        );
+    }
     tracing::info!(file, "migrating");
     let holders = Mutex::new(None);
     let mut collisions = 0;
@@ -58,11 +71,13 @@ pub async fn run(
         let pid = sqlx::query_scalar("select pg_backend_pid()");
         let pid: i32 = pid.fetch_one(&mut *connection).await?;
         let done = tokio::select! {
-            done = execute(connection, place, migration) => done,
-            never = watch(place.options, pid, &file, &holders) => match never {},
+            done = execute(connection, place, step) => done,
+            never = watch(place.options, pid, file, &holders) => match never {},
         };
         let Err(error) = done else { return Ok(()) };
-        if is_applied(&read_applied(connection).await?, migration) {
+        if let Step::File(migration, _) = step
+            && is_applied(&read_applied(connection).await?, migration)
+        {
             return Ok(());
         }
         let failed = error.chain().find_map(|it| it.downcast_ref());
@@ -75,7 +90,7 @@ pub async fn run(
                 anyhow::ensure!(
                     Instant::now() < end,
                     "{file} needs a lock that is held by {held_by}; end that session, or start again later. Nothing of \
-                     this file was applied"
+                     it was applied"
                 );
                 tracing::warn!(
                     file,
@@ -97,25 +112,29 @@ pub async fn run(
 async fn execute(
     connection: &mut PgConnection,
     place: &Place<'_>,
-    migration: &Migration,
+    step: &Step<'_>,
 ) -> anyhow::Result<()> {
-    if migration.no_tx {
-        return Ok(build_index(connection, place, migration).await?);
-    }
+    let sql = match step {
+        Step::File(migration, _) if migration.no_tx => {
+            return Ok(build_index(connection, place, migration).await?);
+        }
+        Step::File(migration, roles) => roles.name_in(migration.sql.as_str()),
+        Step::Sql(sql) => sql.clone(),
+    };
     let mut tx = connection.begin().await?;
     if shards::is_sharded(&mut tx).await? {
-        shards::migrate(&mut tx, migration.sql.as_str(), LOCK_TIMEOUT).await?;
+        shards::migrate(&mut tx, &sql, LOCK_TIMEOUT).await?;
     } else {
         let limits =
             format!("set local lock_timeout = '{LOCK_TIMEOUT}'; set local statement_timeout = 0");
         sqlx::raw_sql(AssertSqlSafe(limits))
             .execute(&mut *tx)
             .await?;
-        sqlx::raw_sql(migration.sql.clone())
-            .execute(&mut *tx)
-            .await?;
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await?;
     }
-    record(&mut tx, migration).await?;
+    if let Step::File(migration, _) = step {
+        record(&mut tx, migration).await?;
+    }
     Ok(tx.commit().await?)
 }
 
