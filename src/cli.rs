@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod check;
+pub mod credentials;
 pub mod demo;
 pub mod distribute;
 pub mod doctor;
@@ -92,6 +93,9 @@ enum Command {
     /// The key ring: what protects the credentials, and its rotation.
     #[command(subcommand)]
     Keys(keys::Command),
+    /// Stored credentials of users: try those again that could not be opened.
+    #[command(subcommand)]
+    Credentials(credentials::Command),
     /// Say who did what in a tenant.
     Audit(Box<audit::Args>),
     /// A copy of all that is one user's, and its deletion.
@@ -132,10 +136,26 @@ pub async fn run(cli: Cli) -> ExitCode {
         // The reader of the output has closed it, as in `chatelaine audit | head`.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "chatelaine: {error:#}");
+            let _ = writeln!(io::stderr(), "chatelaine: {}", describe(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error with its causes. A cause that the text before it ends with is not said again.
+fn describe(error: &anyhow::Error) -> String {
+    if let Some(text) = store::diagnosis::explain(error) {
+        return text;
+    }
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -170,7 +190,11 @@ async fn run_observed(
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
     if matches!(
         command,
-        Command::Serve | Command::Demo(_) | Command::Keys(_) | Command::Smoke(_)
+        Command::Serve
+            | Command::Demo(_)
+            | Command::Keys(_)
+            | Command::Credentials(_)
+            | Command::Smoke(_)
     ) {
         process_limits::disable_core_dumps();
     }
@@ -206,6 +230,13 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         }
         Command::Keys(command) => {
             let run = async |db| keys::run(command, &db, &config, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::Credentials(command) => {
+            let run = async |db| {
+                let keys = keys::open(&db, &config)?;
+                credentials::run(command, &db, &keys, &mut io::stdout()).await
+            };
             serve::with_database(&config, &env, run).await?;
         }
         Command::Audit(args) => {

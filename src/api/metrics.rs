@@ -170,8 +170,16 @@ const METRICS: &[Metric] = &[
         "age of the oldest of them",
     ),
     metric(
+        "chatelaine_approvals_time_used_ratio",
+        "the largest part of its time, of 0 to 1, that one of them has waited",
+    ),
+    metric(
         "chatelaine_approvals_expiring",
-        "of those that wait, those that expire within an hour",
+        "of those that wait, those with less than a quarter of their time left",
+    ),
+    metric(
+        "chatelaine_purge_age_seconds",
+        "how long ago old rows were purged last, by any replica",
     ),
     metric(
         "chatelaine_changed_tools_waiting",
@@ -236,6 +244,10 @@ const METRICS: &[Metric] = &[
     metric(
         "chatelaine_keys_complete",
         "1 when this replica has all keys that the database uses",
+    ),
+    metric(
+        "chatelaine_tenants_unreadable",
+        "tenants whose key this replica could not read",
     ),
     metric("process_start_time_seconds", "when this process started"),
     metric(

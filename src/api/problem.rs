@@ -110,7 +110,9 @@ impl From<Error> for Problem {
             Error::Forbidden(_) | Error::Suspended(_) | Error::Blocked(_) => StatusCode::FORBIDDEN,
             Error::Invalid { .. } => StatusCode::BAD_REQUEST,
             Error::Conflict(..) | Error::Repeated => StatusCode::CONFLICT,
-            Error::Busy { .. } | Error::Collided => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Busy { .. } | Error::Collided | Error::KeysUnreadable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Error::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
             Error::Unavailable(_) => StatusCode::BAD_GATEWAY,
             Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -125,6 +127,7 @@ impl From<Error> for Problem {
                 problem.retry_after = Some(retry_after);
             }
             Error::Collided => problem.retry_after = Some(Duration::from_secs(1)),
+            Error::KeysUnreadable => problem.retry_after = Some(Duration::from_secs(60)),
             Error::NotFound(Missing::Agent(_)) => problem.is_unknown_agent = true,
             Error::Internal(cause) => problem.cause = Some(Arc::new(cause)),
             _ => {}

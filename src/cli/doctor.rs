@@ -164,9 +164,10 @@ async fn check(env: Environment) -> Outcome {
         in_time("models", packs.check_models(here)),
         in_time("sign-in", address::check_sign_in(here)),
         in_time("addresses", address::check(here)),
+        in_time("collector of traces", address::check_collector(here)),
     );
-    outcome.append(settings::check_limits(here));
-    for found in <[Outcome; 5]>::from(checks) {
+    outcome.append(settings::check_machine(here));
+    for found in <[Outcome; 6]>::from(checks) {
         outcome.append(found);
     }
     outcome

@@ -127,8 +127,17 @@ async fn rewrap(keys: &Keys, batch: u16, out: &mut (impl Write + Send)) -> anyho
     if counts.unopenable > 0 {
         writeln!(
             out,
-            "{} records cannot be opened; they are kept and marked as quarantined",
+            "{} records cannot be opened; they are kept, and credentials are marked as quarantined: \
+             `chatelaine credentials retry` tries those again",
             counts.unopenable
+        )?;
+    }
+    if counts.locked > 0 {
+        writeln!(
+            out,
+            "{} records are sealed with a key of their tenant that cannot be read; they stay as they are: \
+             `chatelaine doctor` names the tenants",
+            counts.locked
         )?;
     }
     Ok(())

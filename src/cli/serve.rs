@@ -11,6 +11,7 @@ use crate::{
     app::{
         App, Background,
         platform::{keys, replicas},
+        runs::deletions,
     },
 };
 use domain::{
@@ -208,11 +209,18 @@ async fn prepare(
     if config.public_url.is_empty() {
         config.public_url = format!("http://{}", listeners.api.local_addr()?);
     }
+    if let Some(list) = &config.deletions_file {
+        deletions::probe(list)?;
+    }
     config.max_connections = process_limits::raise_file_limit(config.max_connections);
     let (app, background) = App::build(config, env, db)?;
-    register_keys(&app)
-        .await
-        .context("cannot start with these keys")?;
+    register_keys(&app).await.map_err(|error| {
+        let about = match error {
+            Error::Conflict(..) => "cannot start with these keys",
+            _ => "cannot ask the database which keys it needs",
+        };
+        anyhow::Error::from(error).context(about)
+    })?;
     join_replicas(&app).await.context(
         "cannot join the other replicas; `chatelaine restored` may be at work, and must end before",
     )?;

@@ -464,6 +464,45 @@ def request_for_consent(here):
 
 
 @contextlib.contextmanager
+def late_request_for_consent(here):
+    """A request that has waited for more than three quarters of its time."""
+    with request_for_consent(here):
+        time.sleep(24)
+        here.postgres.sql("update approvals set expires_at = now() + interval '8 seconds' where state = 'pending'")
+        yield
+
+
+@contextlib.contextmanager
+def tenant_key_damaged(here):
+    """A byte of the key of a tenant is another one, and then the same again."""
+    flip = "update tenant_keys set wrapped = set_byte(wrapped, 90, get_byte(wrapped, 90) # 1)"
+    path = "/v1/agents/desk/connections/notes"
+    status, answer = here.request("PUT", path, {"fields": {"token": secrets.token_hex(16)}})
+    assert status in (200, 201), (status, answer)
+    here.postgres.sql(flip)
+    for number in range(2):
+        here.kill(number)
+        here.start(number)
+    with repeating(lambda: here.skill("own"), pause=1):
+        yield
+    here.postgres.sql(flip)
+    here.skill("own")
+    here.request("DELETE", path)
+
+
+@contextlib.contextmanager
+def nobody_scraped(here):
+    settings = here.folder / "prometheus.yml"
+    before = settings.read_text()
+    settings.write_text(json.dumps({**json.loads(before), "scrape_configs": []}))
+    here.prometheus.send_signal(signal.SIGHUP)
+    yield
+    settings.write_text(before)
+    here.prometheus.send_signal(signal.SIGHUP)
+    wait_until("both replicas are scraped", lambda: len(here.ask_prometheus("up == 1")) == 2)
+
+
+@contextlib.contextmanager
 def webhook_refused(here):
     """Events for a receiver that answers 500."""
     body = {"url": f"http://127.0.0.1:{here.receiver.port}/hook", "events": ["approval.*"]}
@@ -526,8 +565,11 @@ FAULTS = {
     "ChatelaineServersDown": lambda here: all_of(down(here.tools), repeating(lambda: here.skill("ask"), pause=1)),
     "ChatelaineToolCallsFail": lambda here: all_of(mode(here.tools, "fail"), repeating(lambda: here.skill("ask"), pause=0.5)),
     "ChatelaineOutcomeUnknown": lambda here: all_of(mode(here.tools, "cut"), repeating(lambda: here.skill("ask"), pause=1)),
-    "ChatelaineApprovalsWait": request_for_consent,
-    "ChatelaineApprovalsExpire": request_for_consent,
+    "ChatelaineApprovalsWait": late_request_for_consent,
+    "ChatelaineApprovalsExpire": late_request_for_consent,
+    # A replica that can purges at its next look.
+    "ChatelainePurgeStops": lambda here: repeating(
+        lambda: here.postgres.sql("update jobs set done_at = now() - interval '4 hours', lease_until = now() + interval '1 minute'"), pause=0.3),
     "ChatelaineWebhooksFail": webhook_refused,
     "ChatelaineWebhooksLate": webhook_refused,
     "ChatelaineDatabaseDown": database_stopped,
@@ -536,6 +578,8 @@ FAULTS = {
     "ChatelaineRunsTakenOver": run_of_a_dead_replica,
     "ChatelaineReplicaAbsent": lambda here: killed(here, 1),
     "ChatelaineCredentialsUnreadable": credential_damaged,
+    "ChatelaineTenantKeysUnreadable": tenant_key_damaged,
+    "ChatelaineAbsent": nobody_scraped,
     "ChatelaineKeysIncomplete": key_missing,
 }
 

@@ -266,6 +266,34 @@ async fn a_database_behind_a_proxy_that_closes_is_away() {
 }
 
 #[tokio::test]
+async fn readiness_says_why_to_a_probe_that_waits_for_a_second_while_the_database_refuses_or_is_silent()
+ {
+    let world = World::start().await;
+    let proxy = Proxy::start(&world.db.url).await;
+    let db = Db::connect(&proxy.url, 2).await.unwrap();
+    let replica = Service::start(world.config.clone(), &world.env, db)
+        .await
+        .unwrap();
+    let probe = crate::support::client::plain_http()
+        .timeout(std::time::Duration::from_millis(1500))
+        .build()
+        .unwrap();
+    let url = format!("http://{}/readyz", replica.address);
+    let ready = async || {
+        let answer = probe.get(&url).send().await.expect("it answers in time");
+        let said: serde_json::Value = answer.json().await.unwrap();
+        said["database"] == true
+    };
+    eventually(ready).await;
+    for trouble in [&proxy.closed, &proxy.silent] {
+        trouble.send_replace(true);
+        eventually(async || !ready().await).await;
+        trouble.send_replace(false);
+        eventually(ready).await;
+    }
+}
+
+#[tokio::test]
 async fn a_start_waits_for_a_database_behind_a_proxy_that_closes() {
     let away = closing_proxy().await;
     let wait = std::time::Duration::from_secs(1);

@@ -4,6 +4,7 @@
 mod rotation;
 mod sealed;
 mod start;
+mod unreadable;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

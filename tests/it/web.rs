@@ -170,7 +170,7 @@ async fn the_page_may_ask_the_providers_where_people_sign_in() {
     assert_eq!(
         listed,
         json!({ "items": [{ "name": "Acme", "issuer": "https://login.acme.example/realm", "client_id": "page",
-            "scope": "openid profile email", "token": "access_token",
+            "scope": "openid profile email offline_access", "token": "access_token",
             "parameters": { "resource": "https://chat.acme.example" } }] })
     );
 }

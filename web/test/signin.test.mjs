@@ -247,3 +247,28 @@ test("a tenant's page stays the tenant's page when an issuer for everybody was a
   await next.getByRole('heading', { name: 'Hello mila!' }).waitFor();
   assert.equal(new URL(next.url()).search, '?tenant=demo');
 });
+
+test('a token that could not be replaced before its end is asked for again by itself', async () => {
+  const page = await stage.open({}, stage.origin);
+  const asked = [];
+  let issued;
+  await page.route(`${issuer}/token`, async (route) => {
+    const grant = new URLSearchParams(route.request().postData() ?? '').get('grant_type');
+    if (grant === 'authorization_code') {
+      const response = await route.fetch();
+      issued = { ...(await response.json()), expires_in: 61, refresh_token: 'again' };
+      return route.fulfill({ response, json: issued });
+    }
+    asked.push(grant);
+    if (asked.length === 1) return route.abort();
+    const { access_token, token_type } = issued;
+    return route.fulfill({ json: { access_token, token_type, expires_in: 3600 }, headers: { 'access-control-allow-origin': '*' } });
+  });
+  await enter(page, 'rita');
+  await page.getByRole('heading', { name: 'Hello rita!' }).waitFor();
+  const end = Date.now() + 20_000;
+  while (asked.length < 2 && Date.now() < end) await new Promise((resolve) => setTimeout(resolve, 100));
+  assert.deepEqual(asked, ['refresh_token', 'refresh_token']);
+  await page.reload();
+  await page.getByRole('heading', { name: 'Hello rita!' }).waitFor();
+});

@@ -67,6 +67,10 @@ pub enum Error {
     /// Another system that this request needs does not work: a model or an MCP server.
     #[error("{0}")]
     Unavailable(String),
+    /// What is stored of a tenant is sealed with a key that the service cannot read. Nothing of it is lost: the same may be
+    /// tried again once the operator has put the key back.
+    #[error("the service cannot read its keys; the operator knows")]
+    KeysUnreadable,
     /// A defect of this program or its database. The caller learns only that; the cause is for the log.
     #[error("internal error")]
     Internal(#[source] anyhow::Error),
@@ -178,8 +182,32 @@ impl Error {
     pub fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::Busy { .. } | Self::Collided | Self::Unavailable(_) | Self::Internal(_)
+            Self::Busy { .. }
+                | Self::Collided
+                | Self::Unavailable(_)
+                | Self::KeysUnreadable
+                | Self::Internal(_)
         )
+    }
+
+    /// A copy for each caller that waited for the same work. An error whose kind no such caller tells apart becomes
+    /// internal.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        match self {
+            Self::NotFound(missing) => Self::NotFound(missing.clone()),
+            Self::Conflict(code, text) => Self::Conflict(*code, text.clone()),
+            Self::Unavailable(text) => Self::Unavailable(text.clone()),
+            Self::KeysUnreadable => Self::KeysUnreadable,
+            Self::Busy {
+                reason,
+                retry_after,
+            } => Self::Busy {
+                reason: reason.clone(),
+                retry_after: *retry_after,
+            },
+            other => Self::Internal(anyhow::anyhow!("{other:?}")),
+        }
     }
 
     /// The stable `code` of the problem document (RFC 9457), also used in metrics.
@@ -196,6 +224,7 @@ impl Error {
             Self::Repeated => ErrorCode::RepeatedRequest,
             Self::Busy { .. } | Self::Collided => ErrorCode::Busy,
             Self::Unavailable(_) => ErrorCode::Unavailable,
+            Self::KeysUnreadable => ErrorCode::KeysUnreadable,
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

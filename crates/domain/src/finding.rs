@@ -73,6 +73,7 @@ codes! {
     DatabaseConnections = "database.connections": Warning;
     DatabasePooler = "database.pooler": Error;
     DatabaseElsewhere = "database.elsewhere": Error;
+    DatabaseForeign = "database.foreign": Error;
     DatabaseNodes = "database.nodes": Error;
     SchemaOlder = "schema.older": Warning;
     SchemaNewer = "schema.newer": Warning;
@@ -83,6 +84,7 @@ codes! {
     KeysWrong = "keys.wrong": Error;
     KeysLacking = "keys.lacking": Error;
     KeysReplicas = "keys.replicas": Warning;
+    KeysTenant = "keys.tenant": Error;
     PacksBroken = "packs.broken": Error;
     PacksVariable = "packs.variable": Error;
     PacksDoubtful = "packs.doubtful": Warning;
@@ -101,7 +103,10 @@ codes! {
     UrlInsecure = "url.insecure": Warning;
     UrlUnreachable = "url.unreachable": Error;
     UrlElsewhere = "url.elsewhere": Error;
+    UrlTls = "url.tls": Error;
     ListenTaken = "listen.taken": Error;
+    FilesUnwritable = "files.unwritable": Error;
+    TracesUnreachable = "traces.unreachable": Error;
     LimitsFiles = "limits.files": Warning;
     LimitsDisk = "limits.disk": Warning;
     DoctorTime = "doctor.time": Warning;

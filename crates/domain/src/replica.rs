@@ -47,6 +47,10 @@ pub struct Readiness {
     /// Connections of users to personal servers that this replica has open.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub personal_connections: usize,
+    /// Tenants whose key this replica could not read. Their requests that need it fail until the key is back, and others are
+    /// served: it does not make the replica unready. `chatelaine doctor` names them.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub unreadable_tenants: usize,
     /// What it does before it serves; absent once it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,

@@ -43,7 +43,7 @@ pub enum SignInToken {
 }
 
 fn default_scope() -> String {
-    "openid profile email".to_owned()
+    "openid profile email offline_access".to_owned()
 }
 
 impl SignInProvider {

@@ -2,6 +2,7 @@
 //! checks. A pack overrides any of them, in any language, by its name in `languages.*.strings`.
 
 use super::{
+    error::{Error, ErrorCode},
     pack::{Language, Pack},
     principal::Principal,
 };
@@ -130,6 +131,17 @@ impl Texts<'_> {
         let mut tags = self.tags();
         let found = tags.find_map(|tag| self.own(tag, key).or_else(|| of_program(tag)));
         fill(found.unwrap_or(built_in[0]), values)
+    }
+
+    /// What an error says to the user: in their language where there is a text for it.
+    pub fn explain(&self, error: &Error) -> String {
+        match error {
+            Error::KeysUnreadable => self.render(Key::KeysUnreadable, &[]),
+            Error::Conflict(ErrorCode::ArgumentsUnreadable, _) => {
+                self.render(Key::ApprovalArgumentsDamaged, &[])
+            }
+            other => other.to_string(),
+        }
     }
 
     /// The pack's own text, if it has one: in the user's language, then in its default language.

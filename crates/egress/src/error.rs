@@ -145,6 +145,11 @@ fn find_cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) ->
     causes(error).find_map(<dyn StdError>::downcast_ref)
 }
 
+/// Why TLS with a host failed, if that is what an error of a client is about.
+pub fn tls_failure(error: &(dyn StdError + 'static)) -> Option<String> {
+    causes(error).any(holds_tls).then(|| innermost_cause(error))
+}
+
 /// Whether an error of TLS is among an error and its causes.
 fn is_tls(error: &legacy::Error) -> bool {
     causes(error).any(holds_tls)

@@ -24,7 +24,7 @@ pub use self::{
     address::is_public,
     body::Body,
     client::{NameSource, install_crypto, operator_client},
-    error::{EgressError, ErrorKind},
+    error::{EgressError, ErrorKind, tls_failure},
     url_policy::parse_url,
     websocket::{Handshake, Socket},
 };

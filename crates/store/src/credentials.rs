@@ -301,8 +301,8 @@ pub async fn drop_candidate(tx: &mut Tx, id: CredentialId, generation: u64) -> R
     Ok(done.rows_affected() == 1)
 }
 
-/// Marks a credential that needs attention: an active one as rejected, any one as quarantined. `false` if it has
-/// another generation by now, or is marked already.
+/// Marks a credential that needs attention: an active one as rejected, any one as quarantined, also when it is its
+/// candidate that cannot be opened. `false` if it has another generation by now, or is marked already.
 pub async fn mark(
     tx: &mut Tx,
     id: CredentialId,
@@ -312,13 +312,54 @@ pub async fn mark(
 ) -> Result<bool> {
     let done = sqlx::query!(
         "update credentials set state = $3, reason = $4, updated_at = now()
-         where tenant_id = $5 and id = $1 and generation = $2
-           and (state = 'active' or $3 = 'quarantined' and state <> 'quarantined')",
+         where tenant_id = $5 and id = $1
+           and (generation = $2 and state = 'active'
+             or $2 in (generation, candidate_generation) and $3 = 'quarantined' and state <> 'quarantined')",
         id.0,
         generation.cast_signed(),
         state.into_str(),
         reason,
         tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The quarantined credentials of the tenant in the generation that calls would be made with, with their sealed values.
+pub async fn list_quarantined(tx: &mut Tx) -> Result<Vec<(CredentialRef, Vec<u8>)>> {
+    let tenant = tx.tenant()?;
+    let rows = sqlx::query!(
+        r#"select agent as "agent: AgentId", server as "server: ServerId", user_id as "user: UserId", id as "id: CredentialId",
+                  coalesce(candidate_generation, generation) as "generation!", coalesce(candidate, sealed) as "sealed!"
+           from credentials where tenant_id = $1 and state = 'quarantined' order by id"#,
+        tenant.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let quarantined = rows.into_iter().map(|row| {
+        let credential = CredentialRef {
+            tenant,
+            user: row.user,
+            agent: row.agent,
+            server: row.server,
+            id: row.id,
+            generation: row.generation.cast_unsigned(),
+        };
+        (credential, row.sealed)
+    });
+    Ok(quarantined.collect())
+}
+
+/// Makes a quarantined credential active again, if it still has the sealed values that were opened. What its user was told
+/// of it is over.
+pub async fn reactivate(tx: &mut Tx, credential: &CredentialRef, sealed: &[u8]) -> Result<bool> {
+    let done = sqlx::query!(
+        "update credentials set state = 'active', reason = null, told_generation = 0, updated_at = now()
+         where tenant_id = $1 and id = $2 and state = 'quarantined' and coalesce(candidate, sealed) = $3",
+        tx.tenant()?.0,
+        credential.id.0,
+        sealed,
     )
     .execute(tx.conn())
     .await?;
@@ -342,17 +383,25 @@ pub async fn mark_verified(tx: &mut Tx, id: CredentialId, generation: u64) -> Re
 }
 
 /// Claims the notices for a user: the servers whose credentials need attention and of which the user was not notified
-/// yet.
-pub async fn take_unnotified(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<String>> {
-    let servers = sqlx::query_scalar!(
-        "update credentials set told_generation = generation
-         where tenant_id = $3 and agent = $1 and user_id = $2 and state <> 'active'
-           and told_generation <> generation returning server",
+/// yet, each with what is wrong.
+pub async fn take_unnotified(
+    tx: &mut Tx,
+    agent: &AgentId,
+    user: &UserId,
+) -> Result<Vec<(String, CredentialState)>> {
+    let rows = sqlx::query!(
+        r#"update credentials set told_generation = generation
+           where tenant_id = $3 and agent = $1 and user_id = $2 and state <> 'active'
+             and told_generation <> generation returning server, state as "state: CredentialState""#,
         agent.as_str(),
         user.as_str(),
         tx.tenant()?.0,
     );
-    Ok(servers.fetch_all(tx.conn()).await?)
+    let rows = rows.fetch_all(tx.conn()).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.server, row.state))
+        .collect())
 }
 
 /// Claims the notices for a user about refused candidates. Returns their servers.

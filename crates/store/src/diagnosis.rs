@@ -14,7 +14,7 @@ use domain::{
     clock,
     config::DirectAddress,
     error::database::{code, is_away},
-    finding::{Code, Finding},
+    finding::{Code, Finding, Severity},
     secret::Secret,
 };
 
@@ -22,6 +22,8 @@ use domain::{
 const OLDEST: u32 = 15;
 /// The first Postgres in which a role that makes roles has no power over those that others made.
 const BOUNDED_CREATEROLE: u32 = 16;
+/// The `SQLSTATE` of a server or a role that has as many connections as it may have.
+const TOO_MANY: &str = "53300";
 /// How many transactions are held open to make a pooler lend the session of another client.
 const HELD: usize = 3;
 /// How long a pooler may take to lend a session that it has.
@@ -122,12 +124,17 @@ const LACKING: &str = "
         else has_any_column_privilege(g.oid, c.oid, 'select') end
     order by 1";
 
-/// Tables that somebody else owns, who alone can change them in an upgrade.
+/// Tables of ours that somebody else owns, who alone can change them in an upgrade.
 const FOREIGN_TABLES: &str = "
-    select c.relname::text from pg_class c
-    where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r'
+    select format('%I', c.relname) from pg_class c
+    where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p') and c.relname = any($1)
       and not pg_has_role(c.relowner, 'member')
-    order by 1 limit 3";
+    order by 1";
+
+/// What has the name of a table of ours.
+const NAMESAKES: &str = "
+    select format('%I', c.relname) from pg_class c
+    where c.relnamespace = current_schema()::regnamespace and c.relname = any($1) order by 1";
 
 /// Roles other than the login that can act as one of the database's own: `$1`. The owner of the database may do everything
 /// in it, and a member of the login is meant to be one. What an admin of a role could grant to itself does not count.
@@ -186,6 +193,13 @@ impl Examination {
                 ) {
                     let remedy = "check role, password and name of the database, and pg_hba.conf of the server";
                     self.add(Code::DatabaseRefused, message, remedy);
+                } else if code(&error).as_deref() == Some(TOO_MANY) {
+                    let remedy = "end sessions that nobody needs, raise max_connections or the limit of the role, or use a \
+                                  pooler; each replica opens CHATELAINE_DATABASE_CONNECTIONS";
+                    self.findings.push(Finding {
+                        severity: Severity::Error,
+                        ..Finding::new(Code::DatabaseConnections, message, remedy)
+                    });
                 } else {
                     let remedy =
                         "check host and port, that Postgres runs there, and what lies in between";
@@ -253,7 +267,21 @@ impl Examination {
             );
         }
         if schema == migrations::Schema::Empty {
-            let because = "the database is empty, and the first start makes its tables".to_owned();
+            let namesakes: Vec<String> = sqlx::query_scalar(NAMESAKES)
+                .bind(migrations::table_names())
+                .fetch_all(&mut *connection)
+                .await?;
+            if !namesakes.is_empty() {
+                self.add(
+                    Code::DatabaseForeign,
+                    format!(
+                        "the database has tables of somebody else with names of tables of the service ({})",
+                        name_some(&namesakes)
+                    ),
+                    "give the service a database of its own; nothing of this one was changed",
+                );
+            }
+            let because = "no start has made its tables yet".to_owned();
             self.skipped.push(("what is in the database", because));
             return Ok(());
         }
@@ -273,17 +301,21 @@ impl Examination {
             );
         }
         let foreign: Vec<String> = sqlx::query_scalar(FOREIGN_TABLES)
+            .bind(migrations::table_names())
             .fetch_all(&mut *connection)
             .await?;
         if !foreign.is_empty() {
             self.add(
                 Code::DatabaseRights,
                 format!(
-                    "the role {} does not own the tables ({}, …), so the next upgrade cannot change them",
+                    "the role {} does not own tables of the service ({}), so the next upgrade cannot change them",
                     facts.role,
-                    foreign.join(", ")
+                    name_some(&foreign)
                 ),
-                format!("reassign them: `reassign owned by OWNER to {}`", facts.role),
+                format!(
+                    "give it each of them: `alter table {} owner to {}`",
+                    foreign[0], facts.role
+                ),
             );
         }
         if shards::is_sharded(connection).await? {
@@ -452,10 +484,7 @@ impl Examination {
     /// Whether the error is that of a pooler that lends a session with the prepared statements of somebody else, which
     /// is then reported.
     fn has_lost_statement(&mut self, error: Option<&sqlx::Error>, variable: &str) -> bool {
-        // A statement of this name exists already, or not any more.
-        let is_lost = error
-            .and_then(code)
-            .is_some_and(|code| matches!(&*code, "42P05" | "26000"));
+        let is_lost = error.is_some_and(is_lost_statement);
         self.has_tables &= !is_lost;
         if is_lost
             && !self
@@ -465,8 +494,8 @@ impl Examination {
         {
             self.add(
                 Code::DatabasePooler,
-                format!("the pooler at {variable} mixes up the prepared statements of its clients"),
-                "use PgBouncer 1.21 or newer in transaction mode, with max_prepared_statements = 500",
+                format!("the pooler at {variable} {MIXES_UP}"),
+                KNOWS_STATEMENTS,
             );
         }
         is_lost
@@ -502,6 +531,33 @@ impl Examination {
                 self.skipped.push(("pooler", because));
             }
         }
+    }
+}
+
+const MIXES_UP: &str = "mixes up the prepared statements of its clients";
+const KNOWS_STATEMENTS: &str =
+    "use PgBouncer 1.21 or newer in transaction mode, with max_prepared_statements = 500";
+
+/// Whether the error is that of a pooler that lends a session with the prepared statements of somebody else: a statement
+/// of this name exists already, or not any more.
+fn is_lost_statement(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| matches!(&*code, "42P05" | "26000"))
+}
+
+/// What an error at the start means, where its own words do not say it.
+pub fn explain(error: &anyhow::Error) -> Option<String> {
+    let failed: &sqlx::Error = error.chain().find_map(|cause| cause.downcast_ref())?;
+    is_lost_statement(failed)
+        .then(|| format!("the pooler at DATABASE_URL {MIXES_UP}; {KNOWS_STATEMENTS}"))
+}
+
+/// The first names of several.
+fn name_some(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

@@ -102,6 +102,9 @@ const STATEMENT_MS: u32 = 10_000;
 /// The longest time that a statement waits for a lock.
 const LOCK_MS: u32 = 5_000;
 
+/// How long readiness waits for an answer. A probe waits a second or a little more, and reads the reason only before.
+const PROMPT: Duration = Duration::from_millis(800);
+
 /// The roles that transactions take on.
 #[derive(Clone, Copy)]
 enum Role {
@@ -338,15 +341,21 @@ impl Db {
         Ok(())
     }
 
-    /// Whether the database answers and accepts writes. The readiness of the replica depends on it.
+    /// Whether the database answers and accepts writes, said within a second. The readiness of the replica depends on it.
     pub async fn is_writable(&self) -> bool {
-        let asked = in_time(async {
+        let asked = tokio::time::timeout(PROMPT, async {
             let mut connection = self.pool.get().await?;
             let is_writable = pool::is_writable(&mut connection).await?;
             connection.give_back();
-            Ok(is_writable)
+            Ok::<_, sqlx::Error>(is_writable)
         });
-        asked.await.unwrap_or(false) && !self.health.is_unwritable()
+        match asked.await {
+            Ok(answered) => self.health.set_answers(answered.unwrap_or(false)),
+            // Every connection is at work, so what was known last holds.
+            Err(_) if self.load().is_full => {}
+            Err(_) => self.health.set_answers(false),
+        }
+        self.health.answers() && !self.health.is_unwritable()
     }
 
     /// Closes all connections, after those in use are given back.

@@ -7,7 +7,7 @@ use std::{
     io,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -32,6 +32,8 @@ pub struct Health {
     /// The last time when a write failed because the database accepts none.
     unwritable: Mutex<Option<Instant>>,
     troubles: AtomicU64,
+    /// Whether it gave no answer, or took no writes, when it was asked last.
+    is_away: AtomicBool,
 }
 
 impl Health {
@@ -56,6 +58,15 @@ impl Health {
     /// same fault.
     pub fn troubles(&self) -> u64 {
         self.troubles.load(Ordering::Relaxed)
+    }
+
+    /// Whether it answered and took writes when it was asked last.
+    pub fn answers(&self) -> bool {
+        !self.is_away.load(Ordering::Relaxed)
+    }
+
+    pub fn set_answers(&self, answers: bool) {
+        self.is_away.store(!answers, Ordering::Relaxed);
     }
 
     fn last_unwritable(&self) -> MutexGuard<'_, Option<Instant>> {

@@ -68,6 +68,18 @@ pub fn embedded() -> Migrator {
     sqlx::migrate!("../../migrations")
 }
 
+/// The names of the tables that the migrations make.
+pub fn table_names() -> Vec<String> {
+    let mut names = Vec::new();
+    for migration in embedded().iter() {
+        let lines = migration.sql.as_str().lines();
+        let made = lines.filter_map(|line| line.strip_prefix("create table "));
+        let name = |rest: &str| rest.split([' ', '(']).next().map(str::to_owned);
+        names.extend(made.filter_map(name));
+    }
+    names
+}
+
 /// Applies migrations. Waits for another process that does so, as long as that is at work. For a process that hangs, and for
 /// a lock that somebody holds on a table, it waits until `end`; the error names the holder.
 pub async fn apply(

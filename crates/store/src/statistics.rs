@@ -26,12 +26,16 @@ pub struct Backlog {
     /// Requests that wait for the approval of others. What users do not answer about their own calls is nobody's work.
     pub approvals: i32,
     pub oldest_approval: f64,
-    /// Of these, those that expire within an hour.
+    /// The largest part of its time, of 0 to 1, that one of them has waited.
+    pub approvals_time_used: f64,
+    /// Of these, those with less than a quarter of their time left.
     pub expiring_approvals: i32,
     pub deliveries: i32,
     pub oldest_delivery: f64,
     /// Changed and new tools that wait until somebody accepts them.
     pub changed_tools: i32,
+    /// How long ago old rows were purged last; 0 before the first time.
+    pub purge_age: f64,
 }
 
 /// Counts the work that waits. Needs the system role.
@@ -41,12 +45,16 @@ pub async fn get_backlog(tx: &mut Tx) -> Result<Backlog> {
         r#"with queued as (
              select count(*)::int as number, min(created_at) as oldest from runs where status = 'queued'
            ), pending as (
-             -- The id begins with the milliseconds of its making; the system role may not read the column.
-             select count(*)::int as number,
-                    ('x0000' || translate(left(min(id::text), 13), '-', ''))::bit(64)::bigint / 1000.0 as oldest,
-                    (count(*) filter (where expires_at < statement_timestamp() + interval '1 hour'))::int as expiring
-             from approvals
-             where state = 'pending' and expires_at > statement_timestamp() and cardinality(approvers) > 0
+             select count(*)::int as number, min(made) as oldest,
+                    max((now - made) / greatest(ends - made, 1)) as used,
+                    (count(*) filter (where ends - now < (ends - made) / 4))::int as expiring
+             from (
+               -- The id begins with the milliseconds of its making; the system role may not read the column.
+               select ('x0000' || translate(left(id::text, 13), '-', ''))::bit(64)::bigint / 1000.0 as made,
+                      extract(epoch from expires_at) as ends, extract(epoch from statement_timestamp()) as now
+               from approvals
+               where state = 'pending' and expires_at > statement_timestamp() and cardinality(approvers) > 0
+             ) waiting
            ), undelivered as (
              select count(*)::int as number, min(created_at) as oldest from webhook_deliveries
              where next_attempt_at is not null
@@ -59,11 +67,14 @@ pub async fn get_backlog(tx: &mut Tx) -> Result<Backlog> {
                   pending.number as "approvals!",
                   coalesce(greatest(extract(epoch from statement_timestamp()) - pending.oldest, 0), 0)::float8
                     as "oldest_approval!",
+                  coalesce(pending.used, 0)::float8 as "approvals_time_used!",
                   pending.expiring as "expiring_approvals!",
                   undelivered.number as "deliveries!",
                   coalesce(extract(epoch from statement_timestamp() - undelivered.oldest), 0)::float8
                     as "oldest_delivery!",
-                  changed.number::int as "changed_tools!"
+                  changed.number::int as "changed_tools!",
+                  coalesce((select extract(epoch from statement_timestamp() - done_at) from jobs where name = 'retention'), 0)::float8
+                    as "purge_age!"
            from queued, pending, undelivered, changed"#
     );
     Ok(backlog.fetch_one(tx.conn()).await?)

@@ -31,7 +31,8 @@ use crate::app::{
     servers::{
         agents,
         connections::{self, State},
-        credentials, run_values,
+        credentials::{self, CredentialTrouble},
+        run_values,
     },
     tools::{
         approvals,
@@ -111,8 +112,13 @@ impl RunWorker {
                 | Error::Suspended(_)
                 | Error::Blocked(_)
                 | Error::Invalid { .. }
-                | Error::Unavailable(_)),
-            ) => Ending::failed(error.to_string()),
+                | Error::Unavailable(_)
+                | Error::KeysUnreadable),
+            ) => {
+                let pack = self.app.packs.get(&self.run.agent);
+                let texts = texts::for_optional_pack(pack.as_deref(), &self.run.principal);
+                Ending::failed(texts.explain(&error))
+            }
             Err(error) => return Err(error),
         };
         let (status, is_answer) = (ending.status, ending.is_answer());
@@ -369,10 +375,14 @@ impl RunWorker {
             credentials::credentials_to_report(&self.app, &self.run.principal, pack).await?;
         let texts = texts::of(pack, &self.run.principal);
         let to_notice = |report: &credentials::CredentialReport| {
-            let (code, key) = if report.keeps_old {
-                ("credential_refused", Key::McpConfigStoredRefused)
-            } else {
-                ("credential_rejected", Key::McpConfigRejected)
+            let (code, key) = match report.what {
+                CredentialTrouble::NewestRefused => {
+                    ("credential_refused", Key::McpConfigStoredRefused)
+                }
+                CredentialTrouble::Refused => ("credential_rejected", Key::McpConfigRejected),
+                CredentialTrouble::Unreadable => {
+                    ("credential_unreadable", Key::McpConfigUnreadable)
+                }
             };
             commands::notice(code, texts.render(key, &[("server", &report.server)]))
         };

@@ -75,7 +75,7 @@ async fn explain_error(
     code: Option<String>,
 ) -> Result<String> {
     let Some(code) = code else {
-        return Ok(error.to_string());
+        return Ok(texts.explain(error));
     };
     let values = [("code", code.as_str())];
     if let Error::NotFound(_) = error {
@@ -99,7 +99,7 @@ async fn explain_error(
         Error::Conflict(..) if view.votes.iter().any(|vote| vote.by == principal.user) => {
             texts.render(Key::ApprovalAlreadyVoted, &values)
         }
-        _ => error.to_string(),
+        _ => view.obstacle.unwrap_or_else(|| texts.explain(error)),
     })
 }
 
@@ -287,13 +287,14 @@ fn explain_choices(texts: &Texts<'_>, views: &[&ApprovalView]) -> String {
 
 /// What the reader of a request can do with it.
 fn choices_of(texts: &Texts<'_>, view: &ApprovalView) -> Vec<message::Choice> {
+    let may_approve = view.decidable && view.obstacle.is_none();
     let (yes, no) = match view.kind {
         Kind::Approval => (
-            (view.decidable, Key::ApprovalChoiceApprove, "/approve"),
+            (may_approve, Key::ApprovalChoiceApprove, "/approve"),
             (view.decidable, Key::ApprovalChoiceReject, "/reject"),
         ),
         Kind::Confirmation => (
-            (view.decidable, Key::ConfirmChoiceConfirm, "/confirm"),
+            (may_approve, Key::ConfirmChoiceConfirm, "/confirm"),
             (view.decidable, Key::ConfirmChoiceDecline, "/decline"),
         ),
     };

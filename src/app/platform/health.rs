@@ -10,12 +10,14 @@ const COMPARISON: Duration = Duration::from_secs(10);
 /// A correction that changes by more than this causes a warning.
 const MAX_DIFFERENCE: Duration = Duration::from_secs(5);
 
-/// Says whether this replica is ready: asks the database, and counts the servers.
+/// Says whether this replica is ready: asks the database, and counts the servers. Answers within a second, since whoever
+/// asks waits hardly longer.
 pub async fn check_readiness(app: &App) -> Readiness {
     let database = app.db.is_writable().await;
     let (keys, started) = (app.keys.is_complete(), app.started.is_cancelled());
     let accepting = !app.draining.is_cancelled() && !app.shutdown.is_cancelled();
     let (servers_ready, servers_down) = app.connections.count();
+    let unreadable_tenants = app.keys.unreadable_tenants();
     let personal_connections = app.mcp.personal_connections().len();
     Readiness {
         ready: database && keys && started && accepting,
@@ -26,6 +28,7 @@ pub async fn check_readiness(app: &App) -> Readiness {
         servers_ready,
         servers_down,
         personal_connections,
+        unreadable_tenants,
         start: None,
     }
 }

@@ -5,7 +5,9 @@
 //! never deleted, so a replica that still seals with the older one loses nothing; the next `rewrap` seals such
 //! records anew.
 //!
-//! A credential that cannot be opened is quarantined: it stays, and its user is asked to enter it again.
+//! A tenant's key that cannot be read is the operator's trouble: nothing is marked and no other key is made, what needs it
+//! fails, and the next call works once the key is back. A credential that does not open with its tenant's key is
+//! quarantined: it stays, its user is asked to enter it again, and [`retry_quarantined`] tries it again.
 
 pub mod contexts;
 pub mod folder;
@@ -14,8 +16,9 @@ pub mod rewrap;
 pub mod rotation;
 
 use std::{
+    collections::BTreeSet,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -24,7 +27,7 @@ use std::{
 use moka::future::Cache;
 
 use domain::{
-    audit::{Fact, SYSTEM},
+    audit::{Fact, OPERATOR, SYSTEM},
     credential::{CredentialRef, CredentialState},
     error::{Error, ErrorCode, Result},
     ids::{KekId, TenantId},
@@ -55,6 +58,8 @@ pub struct Keys {
     sealing: Cache<TenantId, Arc<TenantKey>>,
     /// Whether the ring had the keys that the database needs when they were last compared.
     fits: Arc<AtomicBool>,
+    /// The versions of tenants' keys that could not be read when they were last needed.
+    unreadable: Arc<Mutex<BTreeSet<(TenantId, u32)>>>,
 }
 
 /// Why a value was not opened.
@@ -73,7 +78,7 @@ impl From<OpenError> for Error {
         match error {
             OpenError::Unopenable(_) => Self::conflict(
                 ErrorCode::CredentialUnusable,
-                "what is stored cannot be opened; enter it again",
+                "what is stored is damaged and cannot be opened; enter it again, or ask the operator to restore it",
             ),
             OpenError::Failed(error) => error,
         }
@@ -96,6 +101,7 @@ impl Keys {
             versions,
             sealing,
             fits: Arc::new(AtomicBool::new(true)),
+            unreadable: Arc::default(),
         }
     }
 
@@ -106,6 +112,18 @@ impl Keys {
 
     fn set_complete(&self, fits: bool) {
         self.fits.store(fits, Ordering::Relaxed);
+    }
+
+    /// The number of tenants with a key that could not be read when it was last needed.
+    pub fn unreadable_tenants(&self) -> usize {
+        let tenants: BTreeSet<TenantId> = self.unreadable().iter().map(|(of, _)| *of).collect();
+        tenants.len()
+    }
+
+    fn unreadable(&self) -> MutexGuard<'_, BTreeSet<(TenantId, u32)>> {
+        self.unreadable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anything can be sealed.
@@ -174,7 +192,35 @@ impl Keys {
         let stored = store::tenant_keys::get(&mut tx, tenant, version).await?;
         drop(tx);
         let stored = stored.ok_or(Unopenable::UnknownVersion(version))?;
-        self.unwrap_version(tenant, &stored).await
+        Ok(self.unwrap_version(tenant, &stored).await?)
+    }
+
+    /// Notes a version that cannot be read, and says so once.
+    fn note_unreadable(&self, tenant: TenantId, version: u32, why: Unopenable) -> Error {
+        if self.unreadable().insert((tenant, version)) {
+            tracing::error!(
+                %tenant, version, %why,
+                "a tenant's key cannot be read; what needs it fails until the key is back"
+            );
+        }
+        Error::KeysUnreadable
+    }
+
+    /// Tries the versions again that could not be read, so that one that is back, or is gone with its tenant, is not reported
+    /// for good.
+    async fn retry_unreadable(&self) -> Result<()> {
+        let noted: Vec<_> = self.unreadable().iter().copied().collect();
+        for (tenant, version) in noted {
+            let mut tx = self.db.tenant(tenant).await?;
+            let stored = store::tenant_keys::get(&mut tx, tenant, version).await?;
+            drop(tx);
+            match stored {
+                // What is still unreadable stays noted.
+                Some(stored) => drop(self.unwrap_version(tenant, &stored).await),
+                None => drop(self.unreadable().remove(&(tenant, version))),
+            }
+        }
+        Ok(())
     }
 
     /// The version that seals the tenant's records, read from the database. When no version is wrapped with the
@@ -187,13 +233,10 @@ impl Keys {
             let kek = kek.ok_or_else(|| {
                 unavailable("no key of the ring seals yet; start a replica, which adds it")
             })?;
-            let usable = match &stored {
-                Some(stored) if stored.kek == kek => self.try_unwrap(tenant, stored).await?,
-                _ => None,
-            };
-            let key = match usable {
-                Some(key) => key,
-                None => {
+            let key = match stored {
+                // A key that cannot be read is not replaced by another one: its records would be lost with it.
+                Some(stored) if stored.kek == kek => self.unwrap_version(tenant, &stored).await?,
+                stored => {
                     let version = stored.map_or(1, |stored| stored.version + 1);
                     let Some(key) = self.create_version(tx, tenant, version, kek).await? else {
                         continue;
@@ -209,20 +252,6 @@ impl Keys {
             reason,
             retry_after: Duration::from_secs(1),
         })
-    }
-
-    /// Unwraps a version for sealing; `None` when it is damaged. Replicas that have it in memory can still
-    /// open with it.
-    async fn try_unwrap(
-        &self,
-        tenant: TenantId,
-        stored: &WrappedKey,
-    ) -> Result<Option<Arc<TenantKey>>> {
-        match self.unwrap_version(tenant, stored).await {
-            Ok(key) => Ok(Some(key)),
-            Err(OpenError::Unopenable(_)) => Ok(None),
-            Err(OpenError::Failed(error)) => Err(error),
-        }
     }
 
     /// Makes a new version and puts it in force; `None` when another replica was first.
@@ -260,14 +289,13 @@ impl Keys {
         &self,
         tenant: TenantId,
         stored: &WrappedKey,
-    ) -> Result<Arc<TenantKey>, OpenError> {
-        let key = vault::unwrap(self.kek(&stored.kek)?, tenant, stored.version, &stored.wrapped).inspect_err(|why| {
-            tracing::error!(%tenant, version = stored.version, key = %stored.kek, %why, "a tenant's key cannot be unwrapped");
-        })?;
+    ) -> Result<Arc<TenantKey>> {
+        let version = stored.version;
+        let key = vault::unwrap(self.kek(&stored.kek)?, tenant, version, &stored.wrapped)
+            .map_err(|why| self.note_unreadable(tenant, version, why))?;
         let key = Arc::new(key);
-        self.versions
-            .insert((tenant, key.version), key.clone())
-            .await;
+        self.unreadable().remove(&(tenant, version));
+        self.versions.insert((tenant, version), key.clone()).await;
         Ok(key)
     }
 
@@ -303,8 +331,9 @@ pub async fn mark_credential(
         generation,
     } = credential;
     let mut tx = db.tenant(*tenant).await?;
-    // A candidate is dropped, and the credential before it stays.
-    let dropped = store::credentials::drop_candidate(&mut tx, *id, *generation).await?;
+    // A candidate that the server refused is dropped, and the credential before it stays. One that cannot be opened is kept.
+    let dropped = state == CredentialState::Rejected
+        && store::credentials::drop_candidate(&mut tx, *id, *generation).await?;
     let marked =
         dropped || store::credentials::mark(&mut tx, *id, *generation, state, reason).await?;
     if marked {
@@ -353,6 +382,7 @@ impl Keys {
         opened
     }
 
+    /// Puts a credential aside that does not open with its tenant's key.
     async fn quarantine(&self, credential: &CredentialRef, why: &Unopenable) -> Result<()> {
         let (tenant, id) = (credential.tenant, credential.id);
         tracing::error!(%tenant, credential = %id, %why, "a credential cannot be opened; it is put aside");
@@ -360,4 +390,40 @@ impl Keys {
         mark_credential(&self.db, credential, state, &why.to_string()).await?;
         Ok(())
     }
+}
+
+/// What [`retry_quarantined`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retried {
+    /// The quarantined credentials.
+    pub tried: u64,
+    /// Those that could be opened, and are active again.
+    pub active: u64,
+}
+
+/// Tries to open the quarantined credentials of a tenant again. Those that open are active again, at all replicas within
+/// a second.
+pub async fn retry_quarantined(keys: &Keys, tenant: TenantId) -> Result<Retried> {
+    let mut tx = keys.db.tenant(tenant).await?;
+    let quarantined = store::credentials::list_quarantined(&mut tx).await?;
+    drop(tx);
+    let mut retried = Retried::default();
+    for (credential, sealed) in quarantined {
+        retried.tried += 1;
+        let context = contexts::of_credential(&credential);
+        match keys.open(tenant, &context, &sealed).await {
+            Ok(_) => {}
+            Err(OpenError::Unopenable(_) | OpenError::Failed(Error::KeysUnreadable)) => continue,
+            Err(OpenError::Failed(error)) => return Err(error),
+        }
+        let mut tx = keys.db.tenant(tenant).await?;
+        if store::credentials::reactivate(&mut tx, &credential, &sealed).await? {
+            let (agent, server) = (credential.agent.as_str(), credential.server.as_str());
+            let fact = Fact::new(OPERATOR, "credential.reactivated").at(agent, server);
+            store::audit::record(&mut tx, tenant, &fact).await?;
+            retried.active += 1;
+        }
+        tx.commit().await?;
+    }
+    Ok(retried)
 }

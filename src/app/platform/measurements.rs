@@ -22,16 +22,15 @@ const PATIENCE: Duration = Duration::from_millis(800);
 pub async fn measure(app: &App) {
     let load = app.db.load();
     let (is_up, backlog) = tokio::join!(
-        tokio::time::timeout(PATIENCE, app.db.is_writable()),
+        app.db.is_writable(),
         tokio::time::timeout(PATIENCE, read_backlog(app)),
     );
-    match is_up {
-        Ok(is_up) => set("chatelaine_database_up", is_up),
-        // It may be there, with every connection of the pool in use.
-        Err(_) if load.is_full => {}
-        Err(_) => set("chatelaine_database_up", false),
-    }
+    set("chatelaine_database_up", is_up);
     set("chatelaine_keys_complete", app.keys.is_complete());
+    set(
+        "chatelaine_tenants_unreadable",
+        to_u32(app.keys.unreadable_tenants()),
+    );
     let working = app.running.count();
     set("chatelaine_runs_working", to_u32(working));
     let personal = to_u32(app.mcp.personal_connections().len());
@@ -58,7 +57,12 @@ pub async fn measure(app: &App) {
             "chatelaine_approvals_oldest_seconds",
             backlog.oldest_approval,
         );
+        set(
+            "chatelaine_approvals_time_used_ratio",
+            backlog.approvals_time_used,
+        );
         set("chatelaine_approvals_expiring", backlog.expiring_approvals);
+        set("chatelaine_purge_age_seconds", backlog.purge_age);
         set("chatelaine_changed_tools_waiting", backlog.changed_tools);
         set("chatelaine_webhooks_waiting", backlog.deliveries);
         set(

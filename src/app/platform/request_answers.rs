@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::keys::contexts;
+use super::keys::{OpenError, contexts};
 use crate::app::App;
 use domain::{
     error::{Error, Result},
@@ -86,7 +86,11 @@ async fn open_answer(
     let opened = match owner {
         RequestOwner::User(tenant, user) => {
             let context = contexts::of_answer(*tenant, user, earlier.id);
-            app.keys.open(*tenant, &context, &kept).await.ok()
+            match app.keys.open(*tenant, &context, &kept).await {
+                Ok(answer) => Some(answer),
+                Err(OpenError::Unopenable(_)) => None,
+                Err(OpenError::Failed(error)) => return Err(error),
+            }
         }
         RequestOwner::Operator => String::from_utf8(kept).ok().map(Secret::new),
     };

@@ -8,6 +8,10 @@ use std::{
 };
 
 use anyhow::Context as _;
+use nix::{
+    sys::statvfs::statvfs,
+    unistd::{AccessFlags, access},
+};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 
@@ -34,19 +38,59 @@ pub async fn append(list: PathBuf, deletion: Deletion) -> Result<()> {
     let write = move || {
         // After a line that a crash has cut, this one stands alone.
         let line = format!("\n{}\n", serde_json::to_string(&deletion)?);
-        let file = OpenOptions::new().create(true).append(true).open(&list);
-        let named = || {
-            format!(
-                "CHATELAINE_DELETIONS_FILE: cannot write to {}",
-                list.display()
-            )
-        };
-        let mut file = file.with_context(named)?;
-        file.write_all(line.as_bytes()).with_context(named)?;
-        file.sync_data().with_context(named)
+        write(&list, &line)
     };
     let written = tokio::task::spawn_blocking(write).await;
     written.map_err(Error::internal)?.map_err(Error::Internal)
+}
+
+/// Refuses a list to which no line can be added. Changes nothing.
+pub fn examine(list: &Path) -> anyhow::Result<()> {
+    if list.exists() {
+        open(list).map(drop)?;
+    }
+    let folder = match list.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !list.exists() {
+        access(folder, AccessFlags::W_OK | AccessFlags::X_OK)
+            .with_context(|| format!("no file can be made in {}", folder.display()))?;
+    }
+    // A device has no room of its own.
+    let is_device = fs::metadata(list).is_ok_and(|found| !found.is_file());
+    let has_room = statvfs(folder).map_or(true, |room| room.blocks_available() > 0);
+    anyhow::ensure!(
+        is_device || has_room,
+        "the disk of {} is full",
+        list.display()
+    );
+    Ok(())
+}
+
+/// Refuses to go on with a list to which no line can be added: adds an empty one, which says nothing.
+pub fn probe(list: &Path) -> anyhow::Result<()> {
+    write(list, "\n").context("users cannot be deleted then; set it to a file that can be written")
+}
+
+fn open(list: &Path) -> anyhow::Result<fs::File> {
+    let file = OpenOptions::new().create(true).append(true).open(list);
+    file.with_context(|| named(list))
+}
+
+fn named(list: &Path) -> String {
+    format!(
+        "CHATELAINE_DELETIONS_FILE: cannot write to {}",
+        list.display()
+    )
+}
+
+/// Adds text, and waits until it is on the disk.
+fn write(list: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file = open(list)?;
+    file.write_all(text.as_bytes())
+        .with_context(|| named(list))?;
+    file.sync_data().with_context(|| named(list))
 }
 
 /// The deletions that a database of the time `at` does not know, in the order of the file.

@@ -181,7 +181,7 @@ pub async fn of_user(
         .users
         .try_get_with(user_key, load)
         .await
-        .map_err(|error| clone_error(&error))
+        .map_err(|error: Arc<Error>| error.share())
 }
 
 /// The servers of a pack as a principal sees them, in the pack's order.
@@ -307,8 +307,17 @@ async fn forget_marked(app: &App, credential: &CredentialRef) {
 /// One credential that needs its user's attention.
 pub struct CredentialReport {
     pub server: String,
-    /// The newest credential was refused, and the one before it is in force again.
-    pub keeps_old: bool,
+    pub what: CredentialTrouble,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialTrouble {
+    /// The server refuses it.
+    Refused,
+    /// The server refused the newest one, and the one before it is in force again.
+    NewestRefused,
+    /// What is stored of it cannot be opened; the server was not asked.
+    Unreadable,
 }
 
 /// Takes the credentials of a principal that need attention and were not reported yet. The first caller gets them and
@@ -332,16 +341,23 @@ pub async fn credentials_to_report(
         return Ok(Vec::new());
     }
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let report = |keeps_old| move |server| CredentialReport { server, keeps_old };
     let (agent, user) = (pack.id(), &principal.user);
-    let rejected = store::credentials::take_unnotified(&mut tx, agent, user).await?;
+    let unusable = store::credentials::take_unnotified(&mut tx, agent, user).await?;
     let refused = store::credentials::take_refused_candidates(&mut tx, agent, user).await?;
     tx.commit().await?;
     announce_change(app, principal.tenant, pack.id(), &principal.user).await;
-    let rejected = rejected.into_iter().map(report(false));
-    Ok(rejected
-        .chain(refused.into_iter().map(report(true)))
-        .collect())
+    let unusable = unusable.into_iter().map(|(server, state)| {
+        let what = match state {
+            CredentialState::Quarantined => CredentialTrouble::Unreadable,
+            CredentialState::Active | CredentialState::Rejected => CredentialTrouble::Refused,
+        };
+        CredentialReport { server, what }
+    });
+    let refused = refused.into_iter().map(|server| CredentialReport {
+        server,
+        what: CredentialTrouble::NewestRefused,
+    });
+    Ok(unusable.chain(refused).collect())
 }
 
 /// Makes every replica read a user's credentials again.
@@ -374,23 +390,6 @@ fn credential_ref(
         server: server.clone(),
         id: stored.id,
         generation: stored.current(),
-    }
-}
-
-/// Copies an error, for each caller that waited for the same query.
-fn clone_error(error: &Error) -> Error {
-    match error {
-        Error::NotFound(text) => Error::NotFound(text.clone()),
-        Error::Conflict(code, text) => Error::Conflict(*code, text.clone()),
-        Error::Unavailable(text) => Error::Unavailable(text.clone()),
-        Error::Busy {
-            reason,
-            retry_after,
-        } => Error::Busy {
-            reason: reason.clone(),
-            retry_after: *retry_after,
-        },
-        other => Error::Internal(anyhow::anyhow!("{other:?}")),
     }
 }
 
@@ -464,7 +463,7 @@ async fn decrypt(
                 forget_marked(app, &credential).await;
                 Ok(None)
             }
-            OpenError::Failed(error) => Err(clone_error(error)),
+            OpenError::Failed(error) => Err(error.share()),
         },
     }
 }

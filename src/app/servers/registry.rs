@@ -180,17 +180,7 @@ pub(in crate::app) async fn snapshot(app: &App, tenant: TenantId) -> Result<Arc<
         }
         // Boxed to keep the futures of the callers small.
         let loaded = Box::pin(snapshots.try_get_with(tenant, load(app, tenant))).await;
-        let snapshot = loaded.map_err(|error: Arc<Error>| match &*error {
-            Error::Busy {
-                reason,
-                retry_after,
-            } => Error::Busy {
-                reason: reason.clone(),
-                retry_after: *retry_after,
-            },
-            Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
-            other => Error::Internal(anyhow::anyhow!("{other:?}")),
-        })?;
+        let snapshot = loaded.map_err(|error: Arc<Error>| error.share())?;
         if snapshot.after >= changes {
             return Ok(snapshot);
         }

@@ -46,6 +46,7 @@ use domain::{
     principal::Principal,
     run::ClaimedRun,
     server::ServerSpec,
+    texts,
     tool::SHORTEST_FRESH,
 };
 use mcp::{CallError, CallOptions, ProgressSender};
@@ -500,7 +501,7 @@ async fn find_destination(
     match resolve_destination(&call.caller(app), spec).await {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err(not_connected(spec)),
-        Err(error) => Err(not_executed(&error)),
+        Err(error) => Err(no_destination(call.toolset, call.principal, &error)),
     }
 }
 
@@ -550,6 +551,13 @@ async fn require_accepted(
         Ok(Some(held)) => Err(format!("not executed: {}", held_back(server, tool, &held))),
         Err(error) => Err(not_executed(&error)),
     }
+}
+
+/// Why a call has no connection, for the model and for its user.
+fn no_destination(toolset: &Toolset, principal: &Principal, error: &Error) -> String {
+    log_internal(error);
+    let texts = texts::of(toolset.pack(), principal);
+    format!("not executed: {}", texts.explain(error))
 }
 
 fn not_connected(spec: &ServerSpec) -> String {

@@ -2,10 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use http::{
+    StatusCode,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
+};
 use url::{Host, Url};
 
 use super::{super::serve, Installation, Outcome, REQUEST};
-use domain::finding::Code;
+use domain::{config::Traces, finding::Code};
 use egress::Egress;
 use mcp::oauth::{self, OAuthErrorKind};
 
@@ -13,11 +17,13 @@ use mcp::oauth::{self, OAuthErrorKind};
 const ALIVE: &str = "ok";
 
 /// Who answers at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Answers {
     /// A service like this one.
     Service,
     Somebody,
+    /// TLS fails, for this reason.
+    Untrusted(String),
     Nobody,
 }
 
@@ -40,11 +46,11 @@ pub(super) async fn check(here: &Installation) -> Outcome {
             outcome.add(Code::ListenTaken, format!("{error:#}"), "");
         }
     }
-    check_public_url(here, local, &mut outcome).await;
+    check_public_url(here, &local, &mut outcome).await;
     outcome
 }
 
-async fn check_public_url(here: &Installation, local: Answers, outcome: &mut Outcome) {
+async fn check_public_url(here: &Installation, local: &Answers, outcome: &mut Outcome) {
     let config = &here.config;
     let Ok(url) = Url::parse(&config.public_url) else {
         if !config.listen.ip().is_loopback() {
@@ -75,7 +81,12 @@ async fn check_public_url(here: &Installation, local: Answers, outcome: &mut Out
             format!("{url} of CHATELAINE_PUBLIC_URL does not lead to the service: another answers at /healthz"),
             "correct the address, or the proxy: it must pass every path on",
         ),
-        Answers::Nobody if local == Answers::Service => outcome.add(
+        Answers::Untrusted(why) => outcome.add(
+            Code::UrlTls,
+            format!("TLS with {url} of CHATELAINE_PUBLIC_URL fails: {why}"),
+            "renew the certificate of the proxy; SSL_CERT_FILE names an authority of your own",
+        ),
+        Answers::Nobody if *local == Answers::Service => outcome.add(
             Code::UrlUnreachable,
             format!("nobody answers at {url} of CHATELAINE_PUBLIC_URL, and the service runs"),
             "check the name, the proxy and its certificate; from inside, the address may be closed on purpose",
@@ -89,24 +100,40 @@ async fn check_public_url(here: &Installation, local: Answers, outcome: &mut Out
 
 /// Asks for `/healthz` below an address. A proxy without a service behind it counts as nobody.
 async fn who_answers(here: &Installation, base: &str) -> Answers {
-    let asked = here.client.get(format!("{base}/healthz")).send();
-    let Ok(Ok(answer)) = tokio::time::timeout(REQUEST, asked).await else {
-        return Answers::Nobody;
+    let asked = here.client.get(format!("{base}/healthz"));
+    // A proxy may pass an answer on in pieces, and must not compress this one.
+    let asked = asked.header(ACCEPT_ENCODING, "identity").send();
+    let mut answer = match tokio::time::timeout(REQUEST, asked).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            return egress::tls_failure(&error).map_or(Answers::Nobody, Answers::Untrusted);
+        }
+        Err(_) => return Answers::Nobody,
     };
     let status = answer.status();
     if status.is_server_error() {
         return Answers::Nobody;
     }
-    // Another may send without an end.
-    let is_short = answer
-        .content_length()
-        .is_some_and(|length| length == ALIVE.len() as u64);
-    if !status.is_success() || !is_short {
+    if !status.is_success() {
         return Answers::Somebody;
     }
-    match tokio::time::timeout(REQUEST, answer.text()).await {
-        Ok(Ok(text)) if text == ALIVE => Answers::Service,
-        _ => Answers::Somebody,
+    if answer.headers().contains_key(CONTENT_ENCODING) {
+        // It compresses all the same. Nothing says that the service does not stand behind it.
+        return Answers::Service;
+    }
+    // Another may send without an end.
+    let mut body = Vec::new();
+    while body.len() <= ALIVE.len() {
+        match tokio::time::timeout(REQUEST, answer.chunk()).await {
+            Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            Ok(Ok(None)) => break,
+            _ => return Answers::Somebody,
+        }
+    }
+    if body == ALIVE.as_bytes() {
+        Answers::Service
+    } else {
+        Answers::Somebody
     }
 }
 
@@ -152,6 +179,48 @@ pub(super) async fn check_sign_in(here: &Installation) -> Outcome {
                 "write the issuer exactly as its metadata say it, and let this machine reach it",
             );
         }
+    }
+    outcome
+}
+
+/// Sends an empty batch of spans to the collector, as `serve` sends full ones.
+pub(super) async fn check_collector(here: &Installation) -> Outcome {
+    let mut outcome = Outcome::default();
+    let Some(Traces {
+        endpoint, headers, ..
+    }) = here.config.traces()
+    else {
+        return outcome;
+    };
+    let mut asked = here
+        .client
+        .post(endpoint.expose())
+        .header(CONTENT_TYPE, "application/x-protobuf");
+    for (name, value) in &headers {
+        asked = asked.header(name, value.expose());
+    }
+    let host = Url::parse(endpoint.expose()).ok();
+    let host = host.as_ref().and_then(Url::host_str).unwrap_or_default();
+    let refused = match tokio::time::timeout(REQUEST, asked.send()).await {
+        Ok(Ok(answer)) => match answer.status() {
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND) => {
+                Some(format!("refuses traces with {status}"))
+            }
+            status if status.is_server_error() => Some(format!("answers {status}")),
+            _ => None,
+        },
+        Ok(Err(error)) => Some(egress::tls_failure(&error).map_or_else(
+            || "does not answer".to_owned(),
+            |why| format!("cannot be reached by TLS: {why}"),
+        )),
+        Err(_) => Some("does not answer in time".to_owned()),
+    };
+    if let Some(why) = refused {
+        outcome.add(
+            Code::TracesUnreachable,
+            format!("the collector of traces at {host} {why}, so traces are lost"),
+            "check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS; unset the former to have no traces",
+        );
     }
     outcome
 }

@@ -1,11 +1,17 @@
 //! The settings themselves, and what the machine allows.
 
-use nix::sys::statvfs::statvfs;
+use std::path::{Path, PathBuf};
+
+use nix::{
+    sys::statvfs::statvfs,
+    unistd::{AccessFlags, access},
+};
 
 use super::{
     super::{log_filter, process_limits, serve::find_empty_database},
     Installation, Outcome,
 };
+use crate::app::runs::deletions;
 use domain::{
     config::{Config, Environment, SETTINGS},
     finding::Code,
@@ -91,7 +97,7 @@ fn find_unknown(env: &Environment, outcome: &mut Outcome) {
 }
 
 /// Compares what the settings ask of the machine with what it gives.
-pub(super) fn check_limits(here: &Installation) -> Outcome {
+pub(super) fn check_machine(here: &Installation) -> Outcome {
     let mut outcome = Outcome::default();
     let wanted = here.config.max_connections;
     let possible = process_limits::raise_file_limit(wanted);
@@ -99,7 +105,26 @@ pub(super) fn check_limits(here: &Installation) -> Outcome {
         let message = format!("{}: {possible} are", process_limits::TOO_FEW_FILES);
         outcome.add(Code::LimitsFiles, message, "");
     }
+    let mut add_unwritable = |variable: &str, why: String| {
+        let remedy =
+            "make the folder, give the user of the service the right to write, or make room";
+        outcome.add(Code::FilesUnwritable, format!("{variable}: {why}"), remedy);
+    };
+    if let Some(list) = &here.config.deletions_file
+        && let Err(why) = deletions::examine(list)
+    {
+        add_unwritable("CHATELAINE_DELETIONS_FILE", format!("{why:#}"));
+    }
     if here.config.database_url.is_none() {
+        let data = &here.config.data;
+        if let Some(folder) = nearest_folder(data)
+            && let Err(why) = access(&folder, AccessFlags::W_OK)
+        {
+            add_unwritable(
+                "CHATELAINE_DATA",
+                format!("{} cannot be written: {why}", data.display()),
+            );
+        }
         check_room(here, &mut outcome);
     }
     outcome
@@ -108,12 +133,7 @@ pub(super) fn check_limits(here: &Installation) -> Outcome {
 /// Warns when the private Postgres has no room to grow.
 fn check_room(here: &Installation, outcome: &mut Outcome) {
     let data = &here.config.data;
-    // What is not there yet is made below the nearest folder that is.
-    let existing = std::path::absolute(data).ok();
-    let existing = existing
-        .as_deref()
-        .and_then(|data| data.ancestors().find(|folder| folder.exists()));
-    let Some(room) = existing.and_then(|folder| statvfs(folder).ok()) else {
+    let Some(room) = nearest_folder(data).and_then(|folder| statvfs(&folder).ok()) else {
         return;
     };
     let free = room.blocks_available().saturating_mul(room.fragment_size());
@@ -128,4 +148,11 @@ fn check_room(here: &Installation, outcome: &mut Outcome) {
             "make room, or choose another folder or a DATABASE_URL",
         );
     }
+}
+
+/// The nearest folder that is there: what is not is made below it.
+fn nearest_folder(data: &Path) -> Option<PathBuf> {
+    let data = std::path::absolute(data).ok()?;
+    let folder = data.ancestors().find(|folder| folder.exists())?;
+    Some(folder.to_owned())
 }

@@ -491,3 +491,89 @@ async fn lists_come_in_pages_and_by_state() {
         staff.bob.get(&asked).await.expect(400);
     }
 }
+
+#[tokio::test]
+async fn a_request_whose_arguments_are_damaged_says_so_is_not_approved_and_can_be_rejected() {
+    let world = shared_world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let flip = "sealed = set_byte(sealed, 90, get_byte(sealed, 90) # 1)";
+    change_row(&world, &request, flip).await;
+    let seen = staff.bob.get(&path(&request)).await.expect(200);
+    assert!(seen.get("arguments").is_none(), "{seen}");
+    seen["obstacle"]
+        .says("can be rejected, but not approved: what is stored of its arguments is damaged");
+    let refused = approve(&staff.bob, &request).await.expect(409);
+    assert_eq!(refused["code"], "arguments_unreadable");
+    assert_eq!(state(&staff.bob, &request).await, "pending");
+    // In a chat: no button that approves, and the command says why not.
+    let chat = staff.bob.open("bank").await;
+    staff.bob.say_and_wait(&chat, "/approvals").await;
+    let shown = staff.bob.messages(&chat).await.pop().unwrap().to_string();
+    assert!(shown.contains("but not approved"), "{shown}");
+    let button = format!("/approve {}", code(&request));
+    assert!(!shown.contains(&format!("\"{button}\"")), "{shown}");
+    for _ in 0..2 {
+        staff.bob.say_and_wait(&chat, &button).await;
+    }
+    let said = plain(staff.bob.messages(&chat).await.last().unwrap());
+    assert!(said.contains("but not approved"), "{said}");
+    assert_eq!(state(&staff.bob, &request).await, "pending");
+    // Restored, it is what it was.
+    change_row(&world, &request, flip).await;
+    let seen = staff.bob.get(&path(&request)).await.expect(200);
+    assert!(seen.get("obstacle").is_none() && seen.get("arguments").is_some());
+    change_row(&world, &request, flip).await;
+    let view = staff
+        .bob
+        .post(
+            &format!("{}/decision", path(&request)),
+            decision(&request, "reject"),
+        )
+        .await
+        .expect(200);
+    assert_eq!(view["state"], "rejected");
+    let (_, request) = asked(&staff.ann, "11.00").await;
+    change_row(&world, &request, flip).await;
+    let reject = format!("/reject {}", code(&request));
+    for _ in 0..2 {
+        staff.bob.say_and_wait(&chat, &reject).await;
+    }
+    assert_eq!(state(&staff.ann, &request).await, "rejected");
+    assert_eq!(world.bank.executions("send_money"), 0);
+}
+
+#[tokio::test]
+async fn what_waits_is_measured_by_the_part_of_its_time_that_is_left() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    asked(&staff.ann, "10.00").await;
+    let measured = async || {
+        let text = world.nobody().get("/metrics").await.text;
+        let value = |name: &str| {
+            let mut lines = text.lines();
+            let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            found.unwrap().parse::<f64>().unwrap()
+        };
+        (
+            value("chatelaine_approvals_expiring"),
+            value("chatelaine_approvals_time_used_ratio"),
+        )
+    };
+    // Of an hour nothing is used yet.
+    let (expiring, used) = measured().await;
+    assert!((expiring, used < 0.5) == (0.0, true), "{expiring} {used}");
+    // As if it had been asked for 48 minutes ago: its id begins with the milliseconds of its making.
+    let earlier = "
+        set session_replication_role = replica;
+        update approvals
+        set id = (lpad(to_hex((extract(epoch from now() - interval '48 minutes') * 1000)::bigint), 12, '0')
+                  || substr(replace(id::text, '-', ''), 13))::uuid,
+            expires_at = now() + interval '12 minutes'";
+    sqlx::raw_sql(earlier)
+        .execute(&mut world.db.as_superuser(None).await)
+        .await
+        .unwrap();
+    let (expiring, used) = measured().await;
+    assert!((expiring, used > 0.75) == (1.0, true), "{expiring} {used}");
+}

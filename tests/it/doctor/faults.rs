@@ -530,3 +530,161 @@ async fn no_secret_is_said_whatever_is_wrong() {
         }
     }
 }
+
+/// Answers every request with these bytes.
+async fn answering(bytes: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let _ = client.read(&mut request).await;
+                let _ = client.write_all(bytes).await;
+                let _ = client.shutdown().await;
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_proxy_that_passes_health_on_in_pieces_or_compressed_is_no_fault_and_broken_tls_is_one() {
+    let mut site = Site::new().await;
+    let pieces =
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n";
+    let compressed =
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\n\x1f\x8b\x08";
+    for answer in [&pieces[..], compressed] {
+        site.set("CHATELAINE_PUBLIC_URL", answering(answer).await);
+        assert!(site.codes().await.is_empty());
+    }
+    let longer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nok!\r\n0\r\n\r\n";
+    site.set("CHATELAINE_PUBLIC_URL", answering(longer).await);
+    assert_eq!(site.codes().await, ["url.elsewhere"]);
+    let untrusted = site.origin.url("").to_string().replace("http:", "https:");
+    site.set("CHATELAINE_PUBLIC_URL", untrusted);
+    assert_eq!(site.codes().await, ["url.tls"]);
+}
+
+#[tokio::test]
+async fn a_database_without_a_free_connection_is_found_as_that() {
+    let site = Site::new().await;
+    execute(&site.db, "alter database HERE connection limit 0").await;
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["database.connections"], "{found:?}");
+    assert_eq!(found[0]["severity"], "error");
+    let message = found[0]["message"].as_str().unwrap();
+    assert!(message.contains("too many connections"), "{message}");
+}
+
+#[tokio::test]
+async fn tables_of_others_are_a_fault_only_where_they_have_the_names_of_ours() {
+    let site = Site::new().await;
+    let mut other = site.db.as_superuser(None).await;
+    sqlx::raw_sql("create table payroll (id int)")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    assert!(site.codes().await.is_empty());
+    sqlx::raw_sql("alter table feedback owner to current_user")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["database.rights"], "{found:?}");
+    let remedy = found[0]["remedy"].as_str().unwrap();
+    assert!(
+        remedy.contains("alter table feedback owner to chatelaine") && !remedy.contains("reassign"),
+        "{remedy}"
+    );
+}
+
+#[tokio::test]
+async fn an_empty_database_with_a_table_of_another_program_is_found_and_the_start_says_the_same_once()
+ {
+    let mut site = Site::new().await;
+    let name = Url::parse(site.db.url.expose()).unwrap();
+    let name = format!("{}_foreign", name.path().trim_start_matches('/'));
+    let mut superuser = site.db.as_superuser(Some("postgres")).await;
+    let make = format!("create database {name} owner chatelaine");
+    sqlx::raw_sql(AssertSqlSafe(make))
+        .execute(&mut superuser)
+        .await
+        .unwrap();
+    let mut other = site.db.as_superuser(Some(&name)).await;
+    sqlx::raw_sql("create table users (id int); create table payroll (id int)")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let mut url = Url::parse(site.db.url.expose()).unwrap();
+    url.set_path(&name);
+    site.set("DATABASE_URL", url.to_string());
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["database.foreign"], "{found:?}");
+    let message = found[0]["message"].as_str().unwrap();
+    assert!(message.contains("(users)"), "{message}");
+    let refusal = site.refusal().await;
+    let said = "relation \"users\" already exists";
+    assert_eq!(refusal.matches(said).count(), 1, "{refusal}");
+    assert!(refusal.contains("a database of its own"), "{refusal}");
+    assert!(!refusal.contains("at line"), "{refusal}");
+    sqlx::raw_sql(AssertSqlSafe(format!("drop database {name} with (force)")))
+        .execute(&mut superuser)
+        .await
+        .unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_list_of_deletions_that_cannot_be_written_is_found_and_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    for list in ["/nowhere/list", "/proc/list", folder] {
+        finds("files.unwritable", &[("CHATELAINE_DELETIONS_FILE", list)]).await;
+    }
+    let mut site = Site::new().await;
+    let list = format!("{folder}/list");
+    site.set("CHATELAINE_DELETIONS_FILE", &*list);
+    assert!(site.codes().await.is_empty());
+    assert!(!std::path::Path::new(&list).exists(), "it changes nothing");
+    for list in ["/nowhere/list", "/dev/full"] {
+        site.set("CHATELAINE_DELETIONS_FILE", list);
+        let refusal = site.refusal().await;
+        let said = format!("CHATELAINE_DELETIONS_FILE: cannot write to {list}");
+        assert!(refusal.contains(&said), "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_collector_that_does_not_answer_or_refuses_is_found() {
+    const VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    finds("traces.unreachable", &[(VARIABLE, "http://127.0.0.1:1")]).await;
+    let refusing = answering(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n").await;
+    finds("traces.unreachable", &[(VARIABLE, &refusing)]).await;
+    let mut site = Site::new().await;
+    let collector = site.origin.url("").to_string();
+    site.set(VARIABLE, collector);
+    assert!(site.codes().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_tenants_key_that_cannot_be_read_is_found_with_the_name_of_the_tenant() {
+    let site = Site::new().await;
+    let (keys, _id) = site.register(&format!("k1:{KEY}")).await;
+    let tenant = site.db.tenant("acme").await;
+    let webhook = domain::ids::WebhookId::new();
+    let context = chatelaine::app::platform::keys::contexts::of_webhook(tenant, webhook);
+    let secret = domain::secret::Secret::new("hush");
+    keys.seal(tenant, &context, &secret).await.unwrap();
+    assert!(site.codes().await.is_empty());
+    sqlx::query(
+        "update tenant_keys set wrapped = set_byte(wrapped, 90, get_byte(wrapped, 90) # 1)",
+    )
+    .execute(&mut site.db.as_tenant(tenant).await)
+    .await
+    .unwrap();
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["keys.tenant"], "{found:?}");
+    assert!(found[0]["message"].as_str().unwrap().contains("(acme)"));
+}

@@ -18,15 +18,22 @@ export class Refused extends Error {
   }
 }
 
-/** Who asks, and what happens when the API does not know them any more. */
-export const credential = { token: '', language: '', onSignedOut: () => {} };
+/**
+ * Who asks, and what happens when the API does not know them any more. `renew` gets another token in the place of one that
+ * was refused, and says whether there is one: a computer that slept finds its token at an end.
+ */
+export const credential = { token: '', language: '', onSignedOut: () => {}, renew: () => Promise.resolve(false) };
 
 export function authorization(): Record<string, string> {
   return { Authorization: `Bearer ${credential.token}`, ...(credential.language && { 'Accept-Language': credential.language }) };
 }
 
 async function ask(request: Request): Promise<Response> {
-  const response = await (takeEarly(request) ?? fetch(request));
+  let response = await (takeEarly(request) ?? fetch(request.clone()));
+  if (response.status === 401 && (await credential.renew())) {
+    request.headers.set('Authorization', `Bearer ${credential.token}`);
+    response = await fetch(request);
+  }
   if (!response.headers.get('Content-Type')?.includes('json')) return response;
   return new Response(keepDigits(await response.text()), response);
 }

@@ -1,5 +1,5 @@
 /** Server-sent events with an `Authorization` header, which `EventSource` cannot send. Reconnects by itself. */
-import { authorization, refusal } from './client';
+import { authorization, credential, refusal } from './client';
 import { keepDigits } from './digits';
 
 export interface StreamEvent {
@@ -30,6 +30,7 @@ export function listen(path: string, listener: Listener, lastId = ''): () => voi
 async function keepListening(path: string, listener: Listener, lastId: string, ended: AbortSignal) {
   let wait = 500;
   let id = lastId;
+  let isRenewed = false;
   listener.onState('connecting');
   while (!ended.aborted) {
     const attempt = new AbortController();
@@ -41,6 +42,10 @@ async function keepListening(path: string, listener: Listener, lastId: string, e
       const headers: Record<string, string> = { ...authorization(), Accept: 'text/event-stream' };
       if (id) headers['Last-Event-ID'] = id;
       const response = await fetch(path, { headers, signal: attempt.signal, cache: 'no-store' });
+      if (response.status === 401 && !isRenewed && (await credential.renew())) {
+        isRenewed = true;
+        continue;
+      }
       if (response.status === 401 || response.status === 403 || response.status === 404) {
         const gone = refusal(response.status, await response.json().catch(() => null));
         listener.onState('lost');
@@ -49,6 +54,7 @@ async function keepListening(path: string, listener: Listener, lastId: string, e
       }
       if (!response.ok || !response.body) throw refusal(response.status, null);
       wait = 500;
+      isRenewed = false;
       listener.onState('open');
       await readEvents(response.body, () => {
         clearTimeout(timer);

@@ -37,7 +37,8 @@ export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | u
         {pieces.length > 1 && <details><summary>{say('arguments.exact')}</summary><Values value={view.arguments} amounts={view.amounts} /></details>}
         <Details view={view} />
         <Outcome view={view} />
-        {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}
+        {view.obstacle && <Text as="p" color="amber">{view.obstacle}</Text>}
+        {view.decidable && view.state === 'pending' && (view.arguments != null || view.obstacle) && <Decision view={view} />}
         {view.own && view.state === 'pending' && !(view.kind === 'confirmation' && view.decidable) && <TakeBack view={view} />}
       </article>
     </Panel>

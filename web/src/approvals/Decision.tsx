@@ -1,5 +1,5 @@
 /** What decides about a request: its arguments are those that the decider has seen. */
-import { Button, Code, Flex, Heading } from '@radix-ui/themes';
+import { Button, Code, Flex, Heading, Text } from '@radix-ui/themes';
 import { Check, X } from 'lucide-react';
 import { useState } from 'react';
 import { api, read } from '../api/client';
@@ -32,7 +32,7 @@ export function Confirmation({ view }: { view: Approval }) {
     <section className="waiting confirmation" aria-labelledby={title}>
       <Flex align="center" gap="2"><Code className="code" variant="ghost" size="4" weight="bold">{view.code}</Code> <TimeLeft until={view.expires_at} /></Flex>
       <Heading as="h4" size="3" id={title} role="alert">{say('confirm.question', { tool: view.tool, server: view.server })}</Heading>
-      <div className="figures"><Values value={view.arguments} amounts={view.amounts} /></div>
+      {view.obstacle ? <Text as="p" color="amber">{view.obstacle}</Text> : <div className="figures"><Values value={view.arguments} amounts={view.amounts} /></div>}
       {view.decidable && <Buttons view={view} reason={null} />}
     </section>
   );
@@ -61,9 +61,9 @@ function Buttons({ view, reason }: { view: Approval; reason: string | null }) {
   const isLast = view.min_approvals > 1 && view.approvals + 1 >= view.min_approvals;
   return (
     <>
-      {isLast && <p>{say('approval.last')}</p>}
+      {isLast && !view.obstacle && <p>{say('approval.last')}</p>}
       <Flex gap="2" wrap="wrap" ref={ref} {...guard}>
-        <Button {...button} onClick={() => void decide('approve')}><Check size={16} /> {say(isConfirmation ? 'confirm' : 'approve')}</Button>
+        {!view.obstacle && <Button {...button} onClick={() => void decide('approve')}><Check size={16} /> {say(isConfirmation ? 'confirm' : 'approve')}</Button>}
         <Button {...button} variant="soft" color="red" onClick={() => void decide('reject')}><X size={16} /> {say(isConfirmation ? 'decline' : 'reject')}</Button>
       </Flex>
       <Failure error={error} />

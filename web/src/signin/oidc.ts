@@ -96,6 +96,9 @@ export async function refreshTokens(provider: Provider, refreshToken: string): P
   return tokensOf(provider, { refresh_token: refreshToken, ...issued });
 }
 
+/** Whether the provider refuses the refresh token, so that trying again is of no use. */
+export const isRefused = (error: unknown) => error instanceof oauth.ResponseBodyError && error.error === 'invalid_grant';
+
 function tokensOf(provider: Provider, issued: oauth.TokenEndpointResponse): Tokens {
   const token = provider.token === 'id_token' ? issued.id_token : issued.access_token;
   return { token: token ?? '', lifetime: issued.expires_in, refreshToken: issued.refresh_token };

@@ -99,21 +99,63 @@ async function signInByProvider(providers: Provider[], answer: Answer | undefine
 const EARLY = 60;
 /** The longest delay of a timer, in milliseconds. */
 const MAX_DELAY = 2_000_000_000;
+/** The first and the longest pause after a renewal that failed, in milliseconds. */
+const [FIRST_PAUSE, LAST_PAUSE] = [2_000, 60_000];
 
-/** Replaces the token of a provider before its end, where the provider gave a refresh token. */
+/**
+ * Replaces the token of a provider before its end, where the provider gave a refresh token. What fails is tried again,
+ * after a while and when the tab is shown or the network is back: a computer that slept has missed its timer.
+ */
 function useRenewal() {
-  const timer = useRef(0);
-  const stop = useCallback(() => clearTimeout(timer.current), []);
-  const keepFresh = useCallback((provider: Provider, { lifetime, refreshToken }: Tokens) => {
-    if (!lifetime || !refreshToken) return;
-    const delay = Math.min(Math.max(lifetime - EARLY, 1) * 1000, MAX_DELAY);
-    const renew = async () => {
-      const tokens = await (await oidc()).refreshTokens(provider, refreshToken);
-      credential.token = tokens.token;
-      keepFresh(provider, tokens);
+  const end = useRef(() => {});
+  const stop = useCallback(() => end.current(), []);
+  const keepFresh = useCallback((provider: Provider, tokens: Tokens) => {
+    end.current();
+    if (!tokens.lifetime || !tokens.refreshToken) return;
+    const { lifetime } = tokens;
+    let refreshToken: string = tokens.refreshToken;
+    let [timer, due, pause, isOver] = [0, 0, FIRST_PAUSE, false];
+    const wait = (delay: number) => {
+      due = Date.now() + delay;
+      clearTimeout(timer);
+      timer = window.setTimeout(() => void renew(), delay);
     };
-    // Without a new token the API says when the old one has ended.
-    timer.current = window.setTimeout(() => void renew().catch(() => {}), delay);
+    const waitForEnd = (lifetime: number) => wait(Math.min(Math.max(lifetime - EARLY, 1) * 1000, MAX_DELAY));
+    let asked: Promise<boolean> | undefined;
+    const renew = () => (asked ??= ask().finally(() => { asked = undefined; }));
+    const ask = async (): Promise<boolean> => {
+      const library = await oidc().catch(() => undefined);
+      try {
+        const renewed = await library?.refreshTokens(provider, refreshToken);
+        if (!renewed || isOver) throw new Error('there is no other token');
+        credential.token = renewed.token;
+        refreshToken = renewed.refreshToken ?? refreshToken;
+        pause = FIRST_PAUSE;
+        waitForEnd(renewed.lifetime ?? lifetime);
+        return true;
+      } catch (error) {
+        // The API says when the last token has ended.
+        if (library?.isRefused(error)) end.current();
+        if (!isOver) wait(pause);
+        pause = Math.min(pause * 2, LAST_PAUSE);
+        return false;
+      }
+    };
+    const look = () => {
+      const isShown = document.visibilityState === 'visible';
+      if (isShown && (pause > FIRST_PAUSE || Date.now() >= due)) void renew();
+    };
+    document.addEventListener('visibilitychange', look);
+    window.addEventListener('online', look);
+    credential.renew = renew;
+    end.current = () => {
+      isOver = true;
+      credential.renew = () => Promise.resolve(false);
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', look);
+      window.removeEventListener('online', look);
+    };
+    waitForEnd(lifetime);
   }, []);
   return { keepFresh, stop };
 }

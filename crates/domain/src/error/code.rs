@@ -76,6 +76,7 @@ codes! {
     LookalikeUser = "lookalike_user",
     ApprovalRevoked = "approval_revoked",
     ArgumentsChanged = "arguments_changed",
+    ArgumentsUnreadable = "arguments_unreadable",
     OutcomeKnown = "outcome_known",
     NotConnected = "not_connected",
     CredentialUnusable = "credential_unusable",
@@ -102,6 +103,7 @@ codes! {
     // 500 and above: not the caller's doing.
     Internal = "internal",
     Unavailable = "unavailable",
+    KeysUnreadable = "keys_unreadable",
     RunFailed = "run_failed",
     SkillFailed = "skill_failed",
     OutcomeUnknown = "outcome_unknown",

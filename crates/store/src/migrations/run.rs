@@ -104,8 +104,23 @@ pub async fn run(
                 collisions += 1;
                 tokio::time::sleep(Duration::from_millis(200) * collisions).await;
             }
-            _ => return Err(error).context(format!("{file} cannot be applied")),
+            Some("42P07") => {
+                return Err(said(error)).context(format!(
+                    "{file} cannot be applied: the database has tables that are not the service's; give it a database of its \
+                     own"
+                ));
+            }
+            _ => return Err(said(error)).context(format!("{file} cannot be applied")),
         }
+    }
+}
+
+/// What Postgres said, once and without the line of its own source.
+fn said(error: anyhow::Error) -> anyhow::Error {
+    let failed: Option<&sqlx::Error> = error.chain().find_map(|cause| cause.downcast_ref());
+    match failed.and_then(sqlx::Error::as_database_error) {
+        Some(said) => anyhow::anyhow!("{}", said.message()),
+        None => error,
     }
 }
 

@@ -4,7 +4,7 @@
 //! A key begins to seal only when every living replica holds it; until then the one before seals. So a rolling restart
 //! with a new ring never seals a value that some replica cannot open.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{Keys, MISSING};
 use crate::app::App;
@@ -25,6 +25,9 @@ use store::{
 
 /// How often a replica renews its registration, which lasts for a minute.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The most tenants that a finding names.
+const SHOWN_TENANTS: usize = 3;
 
 /// Why a key is needed.
 const WRAPS: &str = "it wraps tenants' keys";
@@ -124,6 +127,7 @@ pub async fn examine(db: &Db, ring: Option<&KeyRing>) -> Result<Vec<Finding>> {
             KekState::Opening | KekState::Retired => {}
         }
     }
+    let is_complete = findings.is_empty();
     for kek in ring.keks() {
         let lacking = store::keks::list_replicas_without(&mut tx, &kek.id).await?;
         if !lacking.is_empty() {
@@ -135,7 +139,52 @@ pub async fn examine(db: &Db, ring: Option<&KeyRing>) -> Result<Vec<Finding>> {
             ));
         }
     }
+    drop(tx);
+    if is_complete {
+        findings.extend(examine_tenant_keys(db, ring).await?);
+    }
     Ok(findings)
+}
+
+/// The tenants whose keys cannot be read with a ring that is complete.
+async fn examine_tenant_keys(db: &Db, ring: &KeyRing) -> Result<Option<Finding>> {
+    let mut tx = db.system().await?;
+    let with_key = store::tenant_keys::list_tenants(&mut tx).await?;
+    let tenants = store::tenants::list(&mut tx).await?;
+    drop(tx);
+    let mut unreadable = BTreeSet::new();
+    for tenant in with_key {
+        let mut tx = db.tenant(tenant).await?;
+        for (version, kek) in store::tenant_keys::list_versions(&mut tx, tenant).await? {
+            let stored = store::tenant_keys::get(&mut tx, tenant, version).await?;
+            let opened = ring
+                .get(&kek)
+                .zip(stored)
+                .map(|(kek, stored)| vault::unwrap(kek, tenant, version, &stored.wrapped));
+            if opened.is_some_and(|opened| opened.is_err()) {
+                unreadable.insert(tenant);
+            }
+        }
+    }
+    if unreadable.is_empty() {
+        return Ok(None);
+    }
+    let names = tenants
+        .iter()
+        .filter(|tenant| unreadable.contains(&tenant.id));
+    let names: Vec<_> = names
+        .take(SHOWN_TENANTS)
+        .map(|tenant| tenant.name.as_str())
+        .collect();
+    Ok(Some(Finding::new(
+        Code::KeysTenant,
+        format!(
+            "the keys of {} tenants in the database cannot be read ({}), so what they protect cannot be opened",
+            unreadable.len(),
+            names.join(", ")
+        ),
+        "restore their rows of tenant_keys from a backup; calls then work again without a restart",
+    )))
 }
 
 /// Lets a new first key seal, if every living replica holds it.
@@ -180,7 +229,12 @@ pub async fn hold(app: Arc<App>) {
             () = app.shutdown.cancelled() => break,
         }
         match register(&app.keys, app.replica).await {
-            Ok(()) => app.keys.set_complete(true),
+            Ok(()) => {
+                app.keys.set_complete(true);
+                if let Err(error) = app.keys.retry_unreadable().await {
+                    tracing::debug!(%error, "keys that could not be read are tried again later");
+                }
+            }
             Err(error) => {
                 // An unreachable database says nothing about the keys.
                 if matches!(error, Error::Conflict(..)) {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::{Keys, OpenError, contexts, unavailable};
 use domain::{
     audit::{Fact, OPERATOR},
-    error::Result,
+    error::{Error, Result},
     ids::TenantId,
     ring::Kek,
 };
@@ -36,6 +36,8 @@ pub struct Progress {
     pub total: u64,
     /// Records that cannot be opened. They are kept; the users of such credentials are asked to enter them again.
     pub unopenable: u64,
+    /// Records whose tenant's key cannot be read. Nothing of them is changed or marked: the key may come back.
+    pub locked: u64,
 }
 
 /// Wraps and seals anew all that needs it, and calls `report` with the progress after each batch.
@@ -50,7 +52,11 @@ pub async fn rewrap(
     drop(tx);
     for tenant in &tenants {
         // The new version comes first, so that nothing more is sealed with the old one.
-        keys.load_sealing_version(*tenant).await?;
+        if let Err(error) = keys.load_sealing_version(*tenant).await
+            && !matches!(error, Error::KeysUnreadable)
+        {
+            return Err(error);
+        }
         progress.tenant_keys += wrap_anew(keys, *tenant).await?;
     }
     progress.total = count_stale(keys, &tenants).await?;
@@ -108,7 +114,16 @@ async fn seal_anew(
     progress: &mut Progress,
     report: &mut (impl FnMut(&Progress) + Send),
 ) -> Result<()> {
-    let newest = keys.load_sealing_version(tenant).await?;
+    let newest = match keys.load_sealing_version(tenant).await {
+        Ok(newest) => newest,
+        Err(Error::KeysUnreadable) => {
+            let count = count_stale(keys, &[tenant]).await?;
+            progress.seen += count;
+            progress.locked += count;
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
     let mut after = None;
     loop {
         let mut tx = keys.db.tenant(tenant).await?;
@@ -134,6 +149,7 @@ async fn seal_anew(
                     progress.unopenable += 1;
                     give_up(keys, tenant, &row, &why).await?;
                 }
+                Err(OpenError::Failed(Error::KeysUnreadable)) => progress.locked += 1,
                 Err(OpenError::Failed(error)) => return Err(error),
             }
         }

@@ -269,7 +269,11 @@ async fn precheck(
     match approval
         .filter(|approval| approval.state == State::Pending && approver.may_decide(approval))
     {
-        Some(approval) => execution::find_obstacle(app, &approval).await,
+        Some(approval) => {
+            // It stays: what cannot be read now can be rejected, or approved once it was restored.
+            execution::open_arguments(app, &approval).await?;
+            execution::find_obstacle(app, &approval).await
+        }
         None => Ok(None),
     }
 }
@@ -353,8 +357,14 @@ pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId)
     let waiting = store::approvals::list(&mut tx, ApprovalOwner::Requester(user), page).await?;
     drop(tx);
     for approval in waiting {
-        let Recheck::Outdated(reason) = execution::permitted_server(app, &approval).await? else {
-            continue;
+        let reason = match execution::permitted_server(app, &approval).await {
+            Ok(Recheck::Outdated(reason)) => reason,
+            // Of what cannot be read nothing can be said. It is not approved before it can be.
+            Ok(Recheck::Permitted(_))
+            | Err(Error::KeysUnreadable | Error::Conflict(ErrorCode::ArgumentsUnreadable, _)) => {
+                continue;
+            }
+            Err(error) => return Err(error),
         };
         let mut tx = app.db.tenant(tenant).await?;
         store::approvals::lock(&mut tx, approval.id).await?;

@@ -16,7 +16,7 @@ use tracing::{Instrument as _, Span, field, field::Empty};
 
 use crate::app::{
     App,
-    platform::leases,
+    platform::{keys::OpenError, leases},
     servers::{
         agents, connections,
         credentials::{self, ResolvedConnection},
@@ -246,8 +246,11 @@ enum NotSent {
 }
 
 impl From<Error> for NotSent {
-    /// Nothing was sent, so a failure of the program is tried again.
+    /// Nothing was sent, so a failure of the program is tried again. A call whose arguments are damaged is never sent.
     fn from(error: Error) -> Self {
+        if let Error::Conflict(ErrorCode::ArgumentsUnreadable, why) = error {
+            return Self::Revoked(why);
+        }
         tracing::warn!(
             error = format!("{:#}", anyhow::Error::from(error)),
             "an approved call is put off"
@@ -281,13 +284,7 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     if held.is_some() {
         return Err(NotSent::Revoked(CHANGED.to_owned()));
     }
-    let arguments = match open_arguments(app, approval).await {
-        Ok(arguments) => arguments,
-        Err(Error::Conflict(..)) => {
-            return Err(NotSent::Revoked(UNREADABLE.to_owned()));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let arguments = open_arguments(app, approval).await?;
     // It may have been asked for before the gate looked at this.
     let schema = schemas::compile(tool.clone())
         .await
@@ -356,11 +353,8 @@ pub async fn permitted_server(app: &App, approval: &Approval) -> Result<Recheck>
     };
     // Only conditions look into the arguments.
     let arguments = if spec.has_conditions(&approval.tool) {
-        match open_arguments(app, approval).await {
-            Ok(arguments) => Json::parse(arguments.get()).unwrap_or(Json::Null),
-            Err(Error::Conflict(..)) => return outdated(UNREADABLE),
-            Err(error) => return Err(error),
-        }
+        let arguments = open_arguments(app, approval).await?;
+        Json::parse(arguments.get()).unwrap_or(Json::Null)
     } else {
         Json::Null
     };
@@ -500,7 +494,8 @@ fn find_same_tool<'t>(
     }
 }
 
-/// The arguments that were approved, to the byte: canonical JSON, whose hash the approvers saw.
+/// The arguments that were approved, to the byte: canonical JSON, whose hash the approvers saw. `ArgumentsUnreadable` when
+/// what is stored of them is damaged: a request with such arguments can be rejected, and is not approved.
 pub async fn open_arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> {
     let sealed_for = context(
         &approval.principal,
@@ -508,16 +503,20 @@ pub async fn open_arguments(app: &App, approval: &Approval) -> Result<Box<RawVal
         &approval.server,
         approval.id,
     );
-    let opened = app
-        .keys
+    let damaged = || Error::conflict(ErrorCode::ArgumentsUnreadable, UNREADABLE);
+    let keys = &app.keys;
+    let opened = match keys
         .open(approval.tenant, &sealed_for, &approval.sealed)
-        .await?;
-    if canonical::hash(opened.expose()) != approval.args_sha256 {
-        return Err(Error::Internal(anyhow::anyhow!(
-            "the arguments of approval {} are not its own",
-            approval.id
-        )));
-    }
+        .await
+    {
+        Ok(opened) if canonical::hash(opened.expose()) == approval.args_sha256 => opened,
+        Ok(_) => return Err(damaged()),
+        Err(OpenError::Unopenable(why)) => {
+            tracing::error!(approval = %approval.id, %why, "the arguments of a request cannot be opened");
+            return Err(damaged());
+        }
+        Err(OpenError::Failed(error)) => return Err(error),
+    };
     RawValue::from_string(opened.expose().to_owned()).map_err(Error::internal)
 }
 

@@ -18,10 +18,11 @@ use domain::{
     approval::{Approval, Choice, Kind, Recorded, State, Vote, parse_code},
     canonical::{Hash, Hex, parse_hash},
     clock,
-    error::Result,
+    error::{Error, ErrorCode, Result},
     ids::{ApprovalId, ConversationId, UserId},
     principal::Principal,
     run::ClaimedRun,
+    texts::{self, Key},
 };
 use store::approvals::{ApprovalOwner, ApprovalSelection};
 
@@ -63,6 +64,9 @@ pub struct ApprovalView {
     pub votes: Vec<VoteView>,
     /// Whether the caller may decide it now.
     pub decidable: bool,
+    /// Why it can be rejected and not approved: its arguments cannot be read. Only in the view of a single request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
     /// Whether the caller made it.
     pub own: bool,
     /// The conversation that receives the outcome; only its requester sees this.
@@ -243,6 +247,7 @@ fn build_view(
         approvals: tally.given,
         votes,
         decidable,
+        obstacle: None,
         own,
         conversation_id: approval.conversation.filter(|_| own),
         reason: approval.reason,
@@ -295,12 +300,26 @@ pub async fn view_for_list(
 /// A request with its arguments, for a decision. The arguments of a closed request may be erased.
 pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
     let approval = find(app, principal, which).await?;
-    let arguments = if approval.has_arguments() {
-        Some(execution::open_arguments(app, &approval).await?)
-    } else {
-        None
-    };
     let about = approval.about.clone();
+    let (mut arguments, mut obstacle) = (None, None);
+    if approval.has_arguments() {
+        match execution::open_arguments(app, &approval).await {
+            Ok(opened) => arguments = Some(opened),
+            Err(
+                error
+                @ (Error::KeysUnreadable | Error::Conflict(ErrorCode::ArgumentsUnreadable, _)),
+            ) => {
+                let pack = app.packs.get(&approval.agent);
+                let texts = texts::for_optional_pack(pack.as_deref(), principal);
+                let values = [
+                    ("code", approval.code.as_str()),
+                    ("reason", &texts.explain(&error)),
+                ];
+                obstacle = Some(texts.render(Key::ApprovalUnreadable, &values));
+            }
+            Err(error) => return Err(error),
+        }
+    }
     let mut view = build_views(app, principal, vec![approval])
         .await?
         .pop()
@@ -309,6 +328,10 @@ pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<Approv
         view.amounts = about.amounts(arguments.get(), principal.locale.as_deref());
     }
     view.arguments = arguments;
+    if let Some(obstacle) = obstacle.filter(|_| view.state == State::Pending) {
+        view.text = format!("{} {obstacle}", view.text);
+        view.obstacle = Some(obstacle);
+    }
     Ok(view)
 }
 

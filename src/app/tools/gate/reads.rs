@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
-    log_internal, not_connected, not_executed,
+    log_internal, no_destination, not_connected, not_executed,
     send::{CallContext, Destination, Permit, resolve_destination},
 };
 use crate::app::{App, tools::toolset::Toolset};
@@ -109,7 +109,7 @@ async fn find_destination<'a>(
     match resolve_destination(&caller, spec).await {
         Ok(Some(destination)) => Ok((caller, destination)),
         Ok(None) => Err(not_connected(spec)),
-        Err(error) => Err(not_executed(&error)),
+        Err(error) => Err(no_destination(context.toolset, context.principal, &error)),
     }
 }
 
