@@ -159,6 +159,7 @@ impl App {
             clock.clone(),
             env.clone(),
             config.max_token_bytes,
+            &config.public_url,
         );
         let snapshot = packs.snapshot();
         accounts.keep_claims(claims_named_by(snapshot.packs().map(AsRef::as_ref)));

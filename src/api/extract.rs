@@ -20,11 +20,21 @@ impl FromRequestParts<ApiState> for Authenticated {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        Self::at(parts, state, None).await
+    }
+}
+
+impl Authenticated {
+    /// The caller at the MCP endpoint of an agent, or, without one, anywhere else.
+    async fn at(
+        parts: &mut Parts,
+        state: &ApiState,
+        endpoint: Option<&str>,
+    ) -> Result<Self, Problem> {
         let address = parts.extensions.get::<Peer>().map(|peer| peer.0);
-        let mut caller = state
-            .app
-            .accounts
-            .authenticate(&values_of(&parts.headers), address)
+        let accounts = &state.app.accounts;
+        let mut caller = accounts
+            .authenticate(&values_of(&parts.headers), address, endpoint)
             .await?;
         if caller.principal.locale.is_none() {
             caller.principal.locale = first_language(&parts.headers).map(str::to_owned);
@@ -108,7 +118,18 @@ impl FromRequestParts<ApiState> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
-        let Authenticated(caller) = Authenticated::from_request_parts(parts, state).await?;
+        Self::at(parts, state, None).await
+    }
+}
+
+impl Caller {
+    /// Like [`Authenticated::at`], with the scope `chat`.
+    pub async fn at(
+        parts: &mut Parts,
+        state: &ApiState,
+        endpoint: Option<&str>,
+    ) -> Result<Self, Problem> {
+        let Authenticated(caller) = Authenticated::at(parts, state, endpoint).await?;
         caller.require(Scope::Chat)?;
         Ok(Self(caller))
     }

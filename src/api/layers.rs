@@ -224,6 +224,7 @@ async fn observe(request: Request, next: Next) -> Response {
     // A person opened an address of the API in a browser.
     let wants_page = request.method() == Method::GET
         && web::accepts(request.headers(), header::ACCEPT, "text/html");
+    let has_credential = request.headers().contains_key(header::AUTHORIZATION);
     let started = clock::instant();
     let answer = async {
         let mut response = handle(request, next).await;
@@ -231,7 +232,8 @@ async fn observe(request: Request, next: Next) -> Response {
             if let Some(cause) = &problem.cause {
                 tracing::error!(error = format!("{cause:#}"), "request failed");
             }
-            response = problem.render(std::mem::take(response.headers_mut()), &id, format);
+            let headers = std::mem::take(response.headers_mut());
+            response = problem.render(headers, &id, format, has_credential);
             if wants_page {
                 response = page::show_problem(&problem, response);
             }

@@ -305,12 +305,14 @@ impl Problem {
         }
     }
 
-    /// Writes the response. Headers that are set already (`Allow`) are kept.
+    /// Writes the response. Headers that are set already (`Allow`) are kept. `has_credential` says whether the request
+    /// brought one, which a 401 then calls invalid (RFC 6750, section 3.1).
     pub fn render(
         &self,
         mut headers: HeaderMap,
         request_id: &str,
         format: ErrorFormat,
+        has_credential: bool,
     ) -> Response {
         let (media, body) = match format {
             ErrorFormat::Problem | ErrorFormat::Registry => {
@@ -327,7 +329,11 @@ impl Problem {
         headers.remove(header::CONTENT_LENGTH);
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = headers.entry(header::WWW_AUTHENTICATE);
-            challenge.or_insert(HeaderValue::from_static("Bearer"));
+            challenge.or_insert(HeaderValue::from_static(if has_credential {
+                r#"Bearer error="invalid_token""#
+            } else {
+                "Bearer"
+            }));
         }
         if let Some(after) = self.retry_after {
             headers.insert(

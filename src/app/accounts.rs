@@ -87,6 +87,7 @@ struct Shared {
     clock: Clock,
     env: Environment,
     max_token_bytes: usize,
+    public_url: String,
     key_sets: KeySets,
     /// By SHA-256 of the credential.
     tokens: Cache<[u8; 32], Arc<VerifiedToken>>,
@@ -139,13 +140,14 @@ impl<T> CachedRow<T> {
 }
 
 impl Accounts {
-    /// `env` holds the secrets of issuers with HMAC.
+    /// `env` holds the secrets of issuers with HMAC; `public_url` is where this service is for its clients.
     pub fn new(
         db: Db,
         egress: Egress,
         clock: Clock,
         env: Environment,
         max_token_bytes: usize,
+        public_url: &str,
     ) -> Self {
         let shared = Shared {
             db,
@@ -153,6 +155,7 @@ impl Accounts {
             clock,
             env,
             max_token_bytes,
+            public_url: public_url.to_owned(),
             tokens: Cache::builder()
                 .weigher(|_, token: &Arc<VerifiedToken>| token.size)
                 .max_capacity(REMEMBERED_TOKEN_BYTES)
@@ -246,11 +249,7 @@ impl Accounts {
 
     /// A tenant's settings, at most five seconds old.
     pub async fn tenant(&self, id: TenantId) -> Result<Arc<Tenant>> {
-        if let Some(known) = self.shared.known_tenant(id).await {
-            return Ok(known);
-        }
-        let mut tx = self.shared.db.tenant(id).await?;
-        self.shared.load_tenant(&mut tx, id).await
+        self.shared.tenant(id).await
     }
 }
 
@@ -258,6 +257,14 @@ impl Shared {
     fn named_claims(&self) -> Option<Arc<BTreeSet<String>>> {
         let named = self.named_claims.read();
         named.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn tenant(&self, id: TenantId) -> Result<Arc<Tenant>> {
+        if let Some(known) = self.known_tenant(id).await {
+            return Ok(known);
+        }
+        let mut tx = self.db.tenant(id).await?;
+        self.load_tenant(&mut tx, id).await
     }
 
     async fn known_tenant(&self, id: TenantId) -> Option<Arc<Tenant>> {

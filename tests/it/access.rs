@@ -19,7 +19,8 @@ use super::support::{
 };
 
 /// What each caller is answered, in the order of [`callers`]. In paths `{id}` is the owner's conversation
-/// (or run), `{agent}` and `{model}` an agent for signed-in users that the other tenant does not have.
+/// (or run), `{agent}` and `{model}` an agent for signed-in users that the other tenant does not have. One more caller,
+/// with a token of an MCP endpoint, needs no column ([`of_endpoint`]).
 type Row = (Method, &'static str, fn() -> Value, [u16; 7]);
 
 const CALLERS: [&str; 7] = [
@@ -936,6 +937,9 @@ async fn every_route_answers_every_caller_as_the_table_says() {
     world.model.on(|_| Some(text("Fine.")));
     let owner = world.user("owner", &[]).await;
     let callers = callers(&world, &owner).await;
+    let at_agent = world.user_for("owner", &[], &["{}/mcp/office"]).await;
+    let elsewhere = world.user_for("owner", &[], &["chatelaine", "{}/mcp/bank"]);
+    let elsewhere = elsewhere.await;
     let mut wrong = Vec::new();
     for (method, path, body, expected) in table() {
         let conversation = owner.open("office").await;
@@ -966,8 +970,32 @@ async fn every_route_answers_every_caller_as_the_table_says() {
                 says_why(path, &answer);
             }
         }
+        for (caller, agent) in [(&at_agent, "office"), (&elsewhere, "bank")] {
+            let expected = of_endpoint(path, agent == "office", expected);
+            let answer = ask(caller, &method, &filled, body()).await;
+            if answer.status != expected {
+                wrong.push(format!(
+                    "{method} {path} by a token of /mcp/{agent}: {} for {expected}\n    {}",
+                    answer.status, answer.text
+                ));
+            } else if expected == 401 {
+                says_why(path, &answer);
+                let challenge = answer.header("www-authenticate");
+                assert!(challenge.contains(r#"error="invalid_token""#), "{path}: {challenge}");
+            }
+        }
     }
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+/// What the owner is answered with a token that was made for an MCP endpoint: at that endpoint what they always are, and
+/// where a credential is asked for at all 401. The agent's card needs none, but looks at one that is sent.
+fn of_endpoint(path: &str, is_of_agent: bool, [nobody, .., owner]: [u16; 7]) -> u16 {
+    match path {
+        "/mcp/{agent}" if is_of_agent => owner,
+        "/.well-known/agent-card.json" => 401,
+        _ => nobody,
+    }
 }
 
 /// Of a stream only the beginning is read.

@@ -99,6 +99,7 @@ codes! {
     IssuerUnreachable = "issuer.unreachable": Error;
     IssuerWrong = "issuer.wrong": Error;
     IssuerSecret = "issuer.secret": Error;
+    IssuerEndpoint = "issuer.endpoint": Warning;
     UrlUnset = "url.unset": Warning;
     UrlInsecure = "url.insecure": Warning;
     UrlUnreachable = "url.unreachable": Error;

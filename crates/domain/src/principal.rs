@@ -1,6 +1,7 @@
 //! Who is asking: a tenant, an immutable user id, verified claims and a locale. What that means to one
 //! pack (roles, admin) is a [`EffectiveAccess`], computed here from the claims the pack names.
 
+mod audience;
 mod roles;
 mod scopes;
 
@@ -12,6 +13,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 pub use self::{
+    audience::Audience,
     roles::{claims_named_by, find_claim, is_left_out, keep_claims, parse_roles, roles_named_by},
     scopes::{Scope, Scopes},
 };
@@ -51,6 +53,9 @@ pub struct Principal {
     /// The API key that vouched for them; absent: the issuer of a token did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<ApiKeyId>,
+    /// What their credential was made for. What they ask for keeps it, however much later that is carried out.
+    #[serde(default, skip_serializing_if = "Audience::is_service")]
+    pub audience: Audience,
 }
 
 impl Principal {

@@ -5,14 +5,14 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::Tx;
+use super::{Tx, usage};
 use domain::{
     approval::Note,
     error::{Error, Missing, Result},
     event::{Event, EventKind},
-    ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId},
+    ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId, UserId},
     message::{Message, MessageRange, Part, Role},
-    run::{ClaimedRun, RunStatus},
+    run::{ClaimedRun, Conversation, RunStatus},
 };
 
 /// A message to add.
@@ -402,12 +402,22 @@ pub async fn list_of_run(
         .collect())
 }
 
-/// Adds the messages of a transcript that a client brings along, in their order. Locks the conversation until the end
-/// of `tx`.
+/// What a stored message takes beside its parts.
+const ROW_BYTES: usize = 256;
+
+/// What messages that a client brings along take, as it counts in the usage of their user.
+pub fn measure_import(messages: &[(Role, String)]) -> usize {
+    let sizes = messages.iter().map(|(_, parts)| parts.len() + ROW_BYTES);
+    sizes.sum()
+}
+
+/// Adds the messages of a transcript that a client brings along, in their order, each with its parts as JSON, and adds
+/// them to the usage of the user. Locks the conversation until the end of `tx`.
 pub async fn import(
     tx: &mut Tx,
-    conversation: ConversationId,
-    messages: &[(Role, Vec<Part>)],
+    user: &UserId,
+    conversation: &Conversation,
+    messages: &[(Role, String)],
 ) -> Result<()> {
     let ids: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
     let events: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
@@ -415,10 +425,10 @@ pub async fn import(
         .iter()
         .map(|(role, _)| role.into_str().to_owned())
         .collect();
-    let parts = messages
-        .iter()
-        .map(|(_, parts)| serde_json::to_string(parts).map_err(Error::internal))
-        .collect::<Result<Vec<_>>>()?;
+    let parts: Vec<String> = messages.iter().map(|(_, parts)| parts.clone()).collect();
+    let bytes = i64::try_from(measure_import(messages)).map_err(Error::internal)?;
+    usage::add_stored(tx, user, &conversation.agent, bytes).await?;
+    let conversation = conversation.id;
     let tenant = tx.tenant()?.0;
     let counted = sqlx::query!(
         r#"update conversations set last_seq = last_seq + $3, last_event = last_event + $3

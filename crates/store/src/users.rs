@@ -16,7 +16,7 @@ use domain::{
     error::{Error, Result},
     ids::UserId,
     lookalike::skeleton,
-    principal::{KEY_USER, Principal},
+    principal::{Audience, KEY_USER, Principal},
     session::{PastAct, SessionEnd, SignOut},
 };
 
@@ -286,6 +286,7 @@ pub async fn list_principals(tx: &mut Tx, users: &[UserId]) -> Result<Vec<Princi
         locale: row.locale,
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     });
     Ok(people.collect())
 }

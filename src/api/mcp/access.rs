@@ -37,7 +37,11 @@ impl FromRequestParts<ApiState> for McpCaller {
     type Rejection = Challenge;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Challenge> {
-        match Caller::from_request_parts(parts, state).await {
+        let found = match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(agent)) => Caller::at(parts, state, Some(&agent)).await,
+            Err(problem) => Err(problem),
+        };
+        match found {
             Ok(caller) => Ok(Self(caller.0)),
             Err(problem) => {
                 let is_unauthenticated = problem.status == StatusCode::UNAUTHORIZED;

@@ -48,13 +48,15 @@ impl Caller {
 }
 
 impl Accounts {
-    /// Finds the caller that sent these headers; `address` is where the request came from, if that is known. Errors:
-    /// `Unauthenticated` says why there is no valid caller; `Unavailable` says that the check cannot be made now;
-    /// `Limited` says that the address sent too many unknown credentials.
+    /// Finds the caller that sent these headers; `address` is where the request came from, if that is known, and
+    /// `endpoint` the agent whose MCP endpoint it came to, if it came to one. Errors: `Unauthenticated` says why there is
+    /// no valid caller; `Unavailable` says that the check cannot be made now; `Limited` says that the address sent too
+    /// many unknown credentials.
     pub async fn authenticate(
         &self,
         headers: &Headers<'_>,
         address: Option<IpAddr>,
+        endpoint: Option<&str>,
     ) -> Result<Caller> {
         let credential = bearer(headers)?;
         let digest = Sha256::digest(credential).into();
@@ -68,6 +70,7 @@ impl Accounts {
                 .key_caller(credential, digest, headers, address)
                 .await?
         };
+        caller.principal.audience.require(endpoint)?;
         self.shared
             .check_session(&caller.principal, by_token)
             .await?;

@@ -13,7 +13,7 @@ use super::{
 use domain::{
     account::{ApiKey, FrontendHeaders},
     error::Result,
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 
 const MAX_VALUE: usize = 1024;
@@ -55,6 +55,7 @@ pub(super) fn read_user(
             locale,
             authenticated: true,
             key: Some(key.id),
+            audience: Audience::default(),
         },
         conversation,
     ))

@@ -18,7 +18,7 @@ use domain::{
     error::{Error, ErrorCode, Result},
     finding::{Code, Finding},
     ids::{IssuerId, TenantId},
-    principal::{Admin, Operator},
+    principal::{Admin, Audience, Operator},
 };
 use egress::{Egress, parse_url};
 use store::{Db, Tx};
@@ -31,8 +31,8 @@ const MAX_KEYS: usize = 8 * 1024;
 /// How many issuers [`examine`] looks at.
 const EXAMINED: i64 = 200;
 
-/// What is wrong with the issuers of all tenants: key sets that cannot be fetched, and variables that are not set or too
-/// short. Changes nothing.
+/// What is wrong with the issuers of all tenants: key sets that cannot be fetched, variables that are not set or too
+/// short, and audiences whose tokens count at one MCP endpoint alone. Changes nothing.
 pub async fn examine(db: &Db, egress: &Egress, env: &Environment) -> Result<Vec<Finding>> {
     let mut tx = db.system().await?;
     let issuers = store::issuers::list_first(&mut tx, EXAMINED).await?;
@@ -40,6 +40,18 @@ pub async fn examine(db: &Db, egress: &Egress, env: &Environment) -> Result<Vec<
     let mut sources = BTreeMap::new();
     let mut findings = Vec::new();
     for issuer in issuers {
+        if !Audience::narrowest([issuer.audience.as_str()]).is_service() {
+            findings.push(Finding::new(
+                Code::IssuerEndpoint,
+                format!(
+                    "tokens of issuer {:?} for {:?} count at this MCP endpoint alone; a client that used them elsewhere \
+                     is refused",
+                    issuer.issuer, issuer.audience
+                ),
+                "let clients of the API ask for the audience of the frontends; where this issuer is trusted for that one, \
+                 too, tokens for endpoints of this service need no entry, and this one can be removed",
+            ));
+        }
         match issuer.keys {
             IssuerKeys::Jwks(url) => {
                 let of_tenant = issuer.of_tenant;

@@ -24,7 +24,7 @@ use domain::{
     error::{Error, ErrorCode, Result},
     header,
     ids::{ApiKeyId, TenantId, UserId},
-    principal::{Admin, KEY_USER, Operator, Principal, Scope, Scopes},
+    principal::{Admin, Audience, KEY_USER, Operator, Principal, Scope, Scopes},
     secret::Secret,
 };
 use store::{Db, Tx};
@@ -337,6 +337,7 @@ fn caller_of_key(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
                     locale,
                     authenticated: true,
                     key: Some(key.id),
+                    audience: Audience::default(),
                 },
                 None,
             )
@@ -352,6 +353,7 @@ fn caller_of_key(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
                     locale: None,
                     authenticated: false,
                     key: Some(key.id),
+                    audience: Audience::default(),
                 },
                 None,
             )

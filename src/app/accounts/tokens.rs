@@ -13,6 +13,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
+use url::Url;
 
 use crate::app::accounts::{
     CachedRow, Caller, Shared,
@@ -23,7 +24,8 @@ use domain::{
     account::{ChatSettings, Issuer, IssuerKeys},
     config::Environment,
     error::{Error, Result},
-    principal::{Principal, Scope, Scopes},
+    ids::AgentId,
+    principal::{Audience, Principal, Scope, Scopes},
     session::AHEAD,
 };
 
@@ -55,21 +57,21 @@ struct Header {
 #[derive(Deserialize)]
 struct UnverifiedClaims {
     iss: String,
-    aud: Audience,
+    aud: AudienceClaim,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Audience {
+enum AudienceClaim {
     One(String),
     Many(Vec<String>),
 }
 
-impl Audience {
-    fn names(&self, audience: &str) -> bool {
+impl AudienceClaim {
+    fn names(&self) -> &[String] {
         match self {
-            Self::One(name) => name == audience,
-            Self::Many(names) => names.iter().any(|name| name == audience),
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Many(names) => names,
         }
     }
 }
@@ -88,9 +90,9 @@ impl Shared {
         {
             return Ok(known.caller.clone());
         }
-        let (issuer, claims) = self.verify(token, address).await?;
+        let (issuer, audience, claims) = self.verify(token, address).await?;
         let expiry = check_times(&claims, now)?;
-        let mut caller = make_caller(&issuer, claims)?;
+        let mut caller = make_caller(&issuer, audience, claims)?;
         drop_unnamed(&mut caller.principal, named.as_deref());
         let until = expiry.min(now + REMEMBERED);
         let size = estimate_memory(&caller);
@@ -109,7 +111,11 @@ impl Shared {
     }
 }
 
-fn make_caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller> {
+fn make_caller(
+    issuer: &Issuer,
+    audience: Audience,
+    mut claims: Map<String, Value>,
+) -> Result<Caller> {
     issuer.source.vouch(&mut claims);
     let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
     // `decode` also accepts a list of issuers, which identifies no single issuer.
@@ -127,6 +133,7 @@ fn make_caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller
         locale,
         authenticated: true,
         key: None,
+        audience,
     };
     Ok(Caller {
         principal,
@@ -184,7 +191,7 @@ impl Shared {
         &self,
         token: &str,
         address: Option<IpAddr>,
-    ) -> Result<(Issuer, Map<String, Value>)> {
+    ) -> Result<(Issuer, Audience, Map<String, Value>)> {
         let most = self.max_token_bytes;
         if token.len() > most {
             return unauthenticated(format!(
@@ -220,32 +227,70 @@ impl Shared {
         let claims = self
             .check_signature(token, &issuer, header.kid.as_deref())
             .await?;
-        Ok((issuer, claims))
+        let audience = Audience::narrowest(origin.aud.names().iter().map(String::as_str));
+        Ok((issuer, audience, claims))
     }
 
-    /// The one issuer of one tenant that the token names.
+    /// The one issuer of one tenant that the token names, with that audience of the token for which it is trusted.
     async fn find_trusted_issuer(
         &self,
         origin: &UnverifiedClaims,
         address: Option<IpAddr>,
     ) -> Result<Issuer> {
         let issuers = self.find_issuers(&origin.iss, address).await?;
-        let mut fitting = issuers
-            .row
-            .iter()
-            .filter(|issuer| origin.aud.names(&issuer.audience));
-        let Some(issuer) = fitting.next() else {
+        let listed = issuers.row.iter();
+        let mut fitting: Vec<Issuer> = listed
+            .filter(|issuer| origin.aud.names().contains(&issuer.audience))
+            .cloned()
+            .collect();
+        if fitting.is_empty() {
+            fitting = self.list_for_endpoint(&issuers.row, &origin.aud).await?;
+        }
+        let Some(issuer) = fitting.first() else {
             return unauthenticated(format!(
                 "no tenant trusts the token's issuer {} for its audience",
                 quoted(&origin.iss)
             ));
         };
-        if fitting.any(|other| other.tenant != issuer.tenant) {
+        if fitting.iter().any(|other| other.tenant != issuer.tenant) {
             return unauthenticated(
                 "the token's audiences belong to more than one tenant; ask for a token with one",
             );
         }
         Ok(issuer.clone())
+    }
+
+    /// The issuers whose tokens for the MCP endpoint that the token names are taken without an entry of their own: those
+    /// that are trusted for the service. Where several tenants trust an issuer, `?tenant=` behind the address says whose
+    /// user it is, as in the metadata of the endpoint.
+    async fn list_for_endpoint(
+        &self,
+        issuers: &[Issuer],
+        aud: &AudienceClaim,
+    ) -> Result<Vec<Issuer>> {
+        let own = aud.names().iter().find_map(|name| {
+            let url = Url::parse(name).ok()?;
+            is_own_endpoint(&self.public_url, &url).then_some((name, url))
+        });
+        let Some((name, url)) = own else {
+            return Ok(Vec::new());
+        };
+        let tenant = url.query_pairs().find(|(name, _)| name == "tenant");
+        let mut fitting = Vec::new();
+        for issuer in issuers {
+            let is_for_service = Audience::narrowest([issuer.audience.as_str()]).is_service();
+            let is_meant = match &tenant {
+                Some((_, tenant)) => self.tenant(issuer.tenant).await?.name == *tenant,
+                None => true,
+            };
+            if is_for_service && is_meant {
+                fitting.push(Issuer {
+                    audience: name.clone(),
+                    ..issuer.clone()
+                });
+            }
+        }
+        Ok(fitting)
     }
 
     pub(in crate::app::accounts) async fn find_issuers(
@@ -345,6 +390,19 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether an audience is the address of an MCP endpoint of this service.
+fn is_own_endpoint(public_url: &str, audience: &Url) -> bool {
+    let Ok(own) = Url::parse(public_url) else {
+        return false;
+    };
+    let below = audience
+        .path()
+        .strip_prefix(own.path().trim_end_matches('/'));
+    let agent = below.and_then(|path| path.strip_prefix("/mcp/"));
+    own.origin() == audience.origin()
+        && agent.is_some_and(|agent| AgentId::parse(agent.trim_end_matches('/')).is_ok())
 }
 
 /// The secret of an issuer that lies in a variable; the error says what the variable is instead.

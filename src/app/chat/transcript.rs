@@ -22,6 +22,7 @@ use super::{
 use crate::{
     app::{
         App,
+        accounts::usage,
         platform::polls::POLL,
         runs::repeats,
         servers::{agents, credentials},
@@ -34,7 +35,7 @@ use domain::{
     command::ConsentCommand,
     error::{Error, ErrorCode, Missing, Result},
     event::{Event, EventKind},
-    ids::{ConversationId, RunId},
+    ids::{AgentId, ConversationId, RunId},
     message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Part, Role},
     pack::{Pack, Provider},
     principal::Principal,
@@ -168,7 +169,7 @@ pub async fn ask(
         format: question.format.as_ref(),
     };
     let post = conversations::append_user_message(app, &mut tx, principal, message).await?;
-    remember_question(&mut tx, principal, question, post.posted(), delivered).await?;
+    remember_question(app, &mut tx, principal, question, (post.posted(), delivered)).await?;
     // Listen before the commit, so that no announcement is missed.
     let listening = ConversationStream::new(app, principal, conversation.id, delivered)
         .with_rows(delivered < conversation.last_event);
@@ -219,11 +220,11 @@ async fn check_format(pack: &Pack, format: &AnswerFormat) -> Result<()> {
 
 /// Stores the ways in which the client may find the question again: its key, its response, its chat.
 async fn remember_question(
+    app: &App,
     tx: &mut Tx,
     principal: &Principal,
     question: &ClientQuestion,
-    posted: &PostedMessage,
-    delivered: i64,
+    (posted, delivered): (&PostedMessage, i64),
 ) -> Result<()> {
     let run = &posted.run;
     let begun = KeyedRun {
@@ -241,6 +242,12 @@ async fn remember_question(
     });
     repeats::remember_answer(tx, principal, Some(&question.key), begun, answer).await?;
     if let Some(settings) = &question.response {
+        // Instructions may be as long as a history.
+        let bytes = serde_json::to_string(settings).map_err(Error::internal)?.len();
+        usage::require_space(app, tx, principal, bytes).await?;
+        let agent = AgentId::parse(&question.agent).map_err(|why| Error::invalid("model", why))?;
+        let counted = i64::try_from(bytes).map_err(Error::internal)?;
+        store::usage::add_stored(tx, &principal.user, &agent, counted).await?;
         store::responses::insert(tx, run.conversation_id, run.id, delivered, settings).await?;
     }
     Ok(())
@@ -520,7 +527,7 @@ async fn locate(
             let (user, agent) = (&principal.user, pack.id());
             let found = take_or_insert(&mut tx, user, agent, &key, only_shown).await?;
             if found.is_new {
-                fill_new(&mut tx, found.conversation, messages).await?
+                fill_new(app, &mut tx, principal, found.conversation, messages).await?
             } else {
                 FoundConversation {
                     conversation: found.conversation,
@@ -530,11 +537,13 @@ async fn locate(
         }
         QuestionPlace::After { run, instructions } => {
             let instructions = instructions.as_ref();
-            continue_after(&mut tx, principal, pack, *run, instructions, messages).await?
+            let place = (*run, instructions);
+            continue_after(app, &mut tx, principal, pack, place, messages).await?
         }
         QuestionPlace::Conversation { id, instructions } => {
             let instructions = instructions.as_ref();
-            continue_in(&mut tx, principal, pack, *id, instructions, messages).await?
+            let place = (*id, instructions);
+            continue_in(app, &mut tx, principal, pack, place, messages).await?
         }
         QuestionPlace::Chat => {
             let chat = question.chat.as_deref().unwrap_or_default();
@@ -543,13 +552,13 @@ async fn locate(
             let known = known.filter(|(conversation, _)| conversation.agent == *pack.id());
             match known {
                 Some((mut conversation, delivered)) => {
-                    conversation.last_event += import(&mut tx, conversation.id, messages).await?;
+                    import(app, &mut tx, principal, &mut conversation, messages).await?;
                     FoundConversation {
                         conversation,
                         delivered,
                     }
                 }
-                None => begin(&mut tx, principal, pack, messages).await?,
+                None => begin(app, &mut tx, principal, pack, messages).await?,
             }
         }
     };
@@ -558,22 +567,25 @@ async fn locate(
 
 /// Begins a new conversation with earlier messages.
 async fn begin(
+    app: &App,
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
     messages: Vec<(Role, Vec<Part>)>,
 ) -> Result<FoundConversation> {
     let conversation = conversations::insert(tx, principal, pack, "", Some(NO_KEY)).await?;
-    fill_new(tx, conversation, messages).await
+    fill_new(app, tx, principal, conversation, messages).await
 }
 
 /// Imports earlier messages into a new conversation. The client knows all of them.
 async fn fill_new(
+    app: &App,
     tx: &mut Tx,
+    principal: &Principal,
     mut conversation: Conversation,
     messages: Vec<(Role, Vec<Part>)>,
 ) -> Result<FoundConversation> {
-    conversation.last_event += import(tx, conversation.id, messages).await?;
+    import(app, tx, principal, &mut conversation, messages).await?;
     Ok(FoundConversation {
         delivered: conversation.last_event,
         conversation,
@@ -583,11 +595,11 @@ async fn fill_new(
 /// Continues the conversation of an answer with new messages. If the conversation went on after that answer, begins a
 /// new one with all messages up to the answer.
 async fn continue_after(
+    app: &App,
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
-    run: RunId,
-    wanted: Option<&String>,
+    (run, wanted): (RunId, Option<&String>),
     mut new: Vec<(Role, Vec<Part>)>,
 ) -> Result<FoundConversation> {
     let place = store::responses::lock_conversation(tx, &principal.user, run).await?;
@@ -617,7 +629,7 @@ async fn continue_after(
         new.insert(0, (Role::User, vec![instruction(wanted)]));
     }
     if !is_followed {
-        conversation.last_event += import(tx, conversation.id, new).await?;
+        import(app, tx, principal, &mut conversation, new).await?;
         return Ok(FoundConversation {
             conversation,
             delivered: delivered_event,
@@ -626,16 +638,16 @@ async fn continue_after(
     let mut messages =
         store::messages::list_until_run(tx, conversation.id, run, MOST_IMPORTED).await?;
     messages.extend(new);
-    begin(tx, principal, pack, messages).await
+    begin(app, tx, principal, pack, messages).await
 }
 
 /// Continues a conversation of the user with new messages, whichever client began it.
 async fn continue_in(
+    app: &App,
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
-    id: ConversationId,
-    instructions: Option<&String>,
+    (id, instructions): (ConversationId, Option<&String>),
     mut new: Vec<(Role, Vec<Part>)>,
 ) -> Result<FoundConversation> {
     let mut conversation = branches::lock_idle(tx, principal, id).await?;
@@ -650,7 +662,7 @@ async fn continue_in(
         new.insert(0, (Role::User, vec![instruction(text)]));
     }
     let delivered = store::conversations::keyed::get_delivered_event(tx, id).await?;
-    conversation.last_event += import(tx, id, new).await?;
+    import(app, tx, principal, &mut conversation, new).await?;
     Ok(FoundConversation {
         conversation,
         delivered,
@@ -680,18 +692,28 @@ fn parts_of(transcript: &Transcript, secrets: &Scrubber) -> Vec<(Role, Vec<Part>
     messages.collect()
 }
 
-/// Imports the last of the earlier messages. Returns how many were imported.
+/// Imports the last of the earlier messages. They count like any message that is stored, whoever has written them.
 async fn import(
+    app: &App,
     tx: &mut Tx,
-    id: ConversationId,
+    principal: &Principal,
+    conversation: &mut Conversation,
     mut messages: Vec<(Role, Vec<Part>)>,
-) -> Result<i64> {
+) -> Result<()> {
     messages.drain(..messages.len().saturating_sub(MOST_IMPORTED));
     if messages.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
-    store::messages::import(tx, id, &messages).await?;
-    i64::try_from(messages.len()).map_err(Error::internal)
+    let written = messages.iter().map(|(role, parts)| {
+        let parts = serde_json::to_string(parts).map_err(Error::internal)?;
+        Ok((*role, parts))
+    });
+    let written: Vec<(Role, String)> = written.collect::<Result<_>>()?;
+    let bytes = store::messages::measure_import(&written);
+    usage::require_space(app, tx, principal, bytes).await?;
+    store::messages::import(tx, &principal.user, conversation, &written).await?;
+    conversation.last_event += i64::try_from(written.len()).map_err(Error::internal)?;
+    Ok(())
 }
 
 /// The key of a conversation whose client shows this transcript: none unless the transcript ends with an answer.

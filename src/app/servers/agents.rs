@@ -13,7 +13,7 @@ use domain::{
     error::{Error, Missing, Result},
     ids::{AgentId, UserId},
     pack::Pack,
-    principal::{Admin, Principal, find_claim, is_left_out},
+    principal::{Admin, Audience, Principal, find_claim, is_left_out},
     texts::{self, Key},
 };
 
@@ -152,9 +152,13 @@ pub async fn find_sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Resul
         // The tenant of the caller is unknown.
         _ => Vec::new(),
     };
+    // An issuer that is trusted for other endpoints alone gives no token for this one.
+    let issuers = issuers.into_iter().filter(|issuer| {
+        Audience::narrowest([issuer.audience.as_str()]).includes(agent)
+    });
     Ok(AgentSignIn {
         agent: AgentView::from(&*pack),
-        issuers: issuers.into_iter().map(|issuer| issuer.issuer).collect(),
+        issuers: issuers.map(|issuer| issuer.issuer).collect(),
     })
 }
 

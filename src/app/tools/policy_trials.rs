@@ -27,7 +27,7 @@ use domain::{
         CallFacts, Origin, Vars,
         trial::{Trial, TriedCall, Verdict},
     },
-    principal::{Admin, Principal},
+    principal::{Admin, Audience, Principal},
     server::ServerSpec,
 };
 use packs::{Example, Expected, Problem};
@@ -138,6 +138,7 @@ pub fn judge_example(
         locale: None,
         authenticated: !example.is_guest,
         key: None,
+        audience: Audience::default(),
     };
     let call = |arguments| JudgedCall {
         server: example.server.as_str(),

@@ -91,7 +91,7 @@ async fn a_development_token_lets_its_user_in() {
     assert!(
         fixture
             .replica()
-            .authenticate(&values_of(&bearer(token.trim_end())), None)
+            .authenticate(&values_of(&bearer(token.trim_end())), None, None)
             .await
             .is_err()
     );
@@ -145,7 +145,7 @@ async fn a_new_development_key_replaces_the_lost_one() {
     assert!(
         fixture
             .replica()
-            .authenticate(&values_of(&bearer(first.trim_end())), None)
+            .authenticate(&values_of(&bearer(first.trim_end())), None, None)
             .await
             .is_err()
     );
@@ -404,7 +404,7 @@ async fn keys_are_made_listed_rotated_and_revoked() {
     assert!(
         fixture
             .replica()
-            .authenticate(&values_of(&bearer(key)), None)
+            .authenticate(&values_of(&bearer(key)), None, None)
             .await
             .is_err()
     );
@@ -429,7 +429,7 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
         sent.extend(headers(pairs.iter().copied()));
         fixture
             .accounts
-            .authenticate(&values_of(&sent), None)
+            .authenticate(&values_of(&sent), None, None)
             .await
             .unwrap()
             .principal
@@ -509,6 +509,7 @@ async fn a_demo_can_ask_for_tokens_without_a_command_line() {
         Clock::System,
         Environment::default(),
         32 * 1024,
+        "",
     );
     admit(&accounts, token.expose()).await;
     let issuers = chatelaine::app::accounts::list_issuers(fixture.db(), fixture.tenant.id)
@@ -537,7 +538,7 @@ async fn a_tenant_is_suspended_and_resumed() {
     fixture.clock.advance(Duration::seconds(6));
     for accounts in [&fixture.accounts, &fixture.replica()] {
         let error = accounts
-            .authenticate(&values_of(&bearer(&token)), None)
+            .authenticate(&values_of(&bearer(&token)), None, None)
             .await
             .unwrap_err();
         assert_eq!(

@@ -27,6 +27,8 @@ use crate::support::{db::TestDb, origin::Origin};
 
 pub const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
 pub const ISSUER: &str = "https://idp.example";
+/// Where the service is for its clients.
+pub const PUBLIC_URL: &str = "https://chat.example.org";
 /// Bytes of a token.
 pub const MAX_TOKEN: usize = 32 * 1024;
 pub const AUDIENCE: &str = "chat";
@@ -118,7 +120,8 @@ fn remembering_nothing(db: &Db, clock: &Clock) -> Accounts {
     let env = Environment::default()
         .with("IDP_SECRET", HMAC_SECRET)
         .with("SHORT_SECRET", "too short");
-    Accounts::new(db.clone(), egress, clock.clone(), env, MAX_TOKEN)
+    let clock = clock.clone();
+    Accounts::new(db.clone(), egress, clock, env, MAX_TOKEN, PUBLIC_URL)
 }
 
 pub fn issuer(tenant: &Tenant, algorithm: &str, keys: IssuerKeys) -> Issuer {
@@ -258,7 +261,7 @@ pub fn bearer(credential: &str) -> HeaderMap {
 
 pub async fn admit(accounts: &Accounts, credential: &str) -> Caller {
     accounts
-        .authenticate(&values_of(&bearer(credential)), None)
+        .authenticate(&values_of(&bearer(credential)), None, None)
         .await
         .unwrap()
 }
@@ -270,7 +273,7 @@ pub async fn refusal(accounts: &Accounts, credential: &str) -> Error {
 
 pub async fn refusal_of(accounts: &Accounts, headers: &HeaderMap) -> Error {
     let error = accounts
-        .authenticate(&values_of(headers), None)
+        .authenticate(&values_of(headers), None, None)
         .await
         .expect_err("nobody may get in with this");
     for value in headers.get_all("authorization") {

@@ -39,7 +39,7 @@ async fn open_webui_speaks_for_its_users() {
     );
     let caller = fixture
         .accounts
-        .authenticate(&values_of(&sent), None)
+        .authenticate(&values_of(&sent), None, None)
         .await
         .unwrap();
     let principal = &caller.principal;
@@ -69,7 +69,7 @@ async fn librechat_speaks_for_its_users() {
     );
     let caller = fixture
         .accounts
-        .authenticate(&values_of(&sent), None)
+        .authenticate(&values_of(&sent), None, None)
         .await
         .unwrap();
     assert_eq!(caller.principal.user.as_str(), "65a1");
@@ -128,6 +128,7 @@ async fn one_warm_key_still_speaks_for_each_user_apart() {
             .authenticate(
                 &values_of(&with(&key, [("X-OpenWebUI-User-Id", user)])),
                 None,
+                None,
             )
             .await
             .unwrap();
@@ -151,7 +152,7 @@ async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
         );
         let caller = fixture
             .accounts
-            .authenticate(&values_of(&sent), None)
+            .authenticate(&values_of(&sent), None, None)
             .await
             .unwrap();
         assert_eq!(caller.principal.user.as_str(), id);
@@ -172,7 +173,7 @@ async fn headers_that_name_a_user_mean_nothing_with_another_key() {
     );
     let caller = fixture
         .accounts
-        .authenticate(&values_of(&sent), None)
+        .authenticate(&values_of(&sent), None, None)
         .await
         .unwrap();
     assert_eq!(caller.principal.user.as_str(), "key:nightly");

@@ -138,6 +138,7 @@ async fn a_key_set_on_a_private_address_is_not_fetched_unless_the_operator_allow
         fixture.clock.clone(),
         Environment::default(),
         MAX_TOKEN,
+        "",
     );
     let error = refusal(&guarded, &token(&provider, 1)).await;
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");

@@ -150,7 +150,7 @@ async fn a_warm_key_needs_no_database() {
     assert!(
         fixture
             .replica()
-            .authenticate(&values_of(&bearer(&key)), None)
+            .authenticate(&values_of(&bearer(&key)), None, None)
             .await
             .is_err()
     );
@@ -361,7 +361,7 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
     let sent = with(key.expose(), [("X-OpenWebUI-User-Id", "eve")]);
     let caller = fixture
         .accounts
-        .authenticate(&values_of(&sent), None)
+        .authenticate(&values_of(&sent), None, None)
         .await
         .unwrap();
     assert_eq!(caller.principal.tenant, hotel.id);
@@ -448,7 +448,7 @@ async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
     assert_unauthenticated(&replica, &key, UNKNOWN).await;
     assert!(
         replica
-            .authenticate(&values_of(&bearer(&provider.token(json!({})))), None)
+            .authenticate(&values_of(&bearer(&provider.token(json!({})))), None, None)
             .await
             .is_err()
     );

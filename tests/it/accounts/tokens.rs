@@ -6,14 +6,14 @@ use domain::{
     account::IssuerKeys,
     clock::{self, Clock},
     error::Error,
-    principal::{Scope, find_claim, keep_claims},
+    principal::{Audience, Scope, find_claim, keep_claims},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use time::Duration;
 
 use super::fixture::{
-    HMAC_SECRET, ISSUER, MAX_TOKEN, NOW, Provider, TenantFixture, admit, assert_unauthenticated,
+    HMAC_SECRET, ISSUER, MAX_TOKEN, NOW, PUBLIC_URL, Provider, TenantFixture, admit, assert_unauthenticated,
     bearer, headers, issuer, refusal, refusal_of, usual,
 };
 
@@ -379,6 +379,7 @@ async fn the_scheme_is_bearer_in_any_case() {
         .authenticate(
             &values_of(&headers([("authorization", value.as_str())])),
             None,
+            None,
         )
         .await
         .unwrap();
@@ -437,6 +438,110 @@ async fn one_issuer_may_serve_two_tenants_by_audience() {
     let both = provider.token(json!({ "aud": ["chat", "their chat"] }));
     let sentence = "the token's audiences belong to more than one tenant; ask for a token with one";
     assert_unauthenticated(&fixture.accounts, &both, sentence).await;
+}
+
+#[test]
+fn an_audience_is_an_endpoint_however_its_address_is_spelled() {
+    let bank = Audience::Endpoints(["bank".to_owned()].into());
+    for name in [
+        "https://chat.example.org/mcp/bank",
+        "https://chat.example.org/mcp/bank/",
+        "HTTPS://CHAT.EXAMPLE.ORG:443/mcp/bank?tenant=acme#x",
+        "http://10.0.0.1:8080/behind/a/proxy/mcp/bank",
+        "https://chat.example.org/mcp//bank//",
+        "https://chat.example.org/x/../mcp/./bank",
+        "https://chat.example.org/%6dcp/b%61nk",
+        "https://chat.example.org/mcp%2Fbank",
+        "https://chat.example.org/MCP/bank",
+        "api://chatelaine/mcp/bank",
+        "chat.example.org/mcp/bank",
+        "/mcp/bank",
+    ] {
+        assert_eq!(Audience::narrowest([name]), bank, "{name}");
+        assert_eq!(Audience::narrowest(["chat", name, "web"]), bank, "{name}");
+    }
+    for name in [
+        "chat",
+        "https://chat.example.org",
+        "https://chat.example.org/mcp",
+        "https://chat.example.org/mcp/",
+        "https://chat.example.org/api/bank",
+        "https://chat.example.org/?resource=/mcp/bank",
+        "https://mcp/bank",
+        "urn:mcp:bank",
+    ] {
+        assert_eq!(Audience::narrowest([name]), Audience::Service, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_an_endpoint_is_taken_there_and_nowhere_else() {
+    let (fixture, provider) = TenantFixture::with_provider().await;
+    let bank = format!("{PUBLIC_URL}/mcp/bank");
+    let at = async |aud: Value, endpoint: Option<&str>| {
+        let sent = bearer(&provider.token(json!({ "aud": aud })));
+        let accounts = &fixture.accounts;
+        accounts
+            .authenticate(&values_of(&sent), None, endpoint)
+            .await
+    };
+    // Trusted for the frontends' audience, an issuer is trusted for the endpoints of this service.
+    for aud in [
+        json!(bank),
+        json!(["chat", bank]),
+        json!([bank, "chat"]),
+        json!(["chat", "https://proxy.example/mcp/bank"]),
+        json!(format!("{PUBLIC_URL}/mcp/bank?tenant=acme")),
+    ] {
+        at(aud.clone(), Some("bank")).await.unwrap();
+        for endpoint in [None, Some("office")] {
+            let error = at(aud.clone(), endpoint).await.expect_err("nowhere else");
+            assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
+            assert!(error.to_string().contains("made for /mcp/bank"), "{error}");
+        }
+    }
+    at(json!([bank, format!("{PUBLIC_URL}/mcp/office")]), Some("office"))
+        .await
+        .unwrap();
+    for endpoint in [None, Some("bank"), Some("office")] {
+        at(json!("chat"), endpoint).await.unwrap();
+    }
+    // Somebody else's endpoint is no audience of ours, and neither is that of another tenant.
+    let strange = ["https://else.example/mcp/bank", "https://chat.example.org/x/mcp/bank"];
+    let strange = strange.map(str::to_owned).into_iter();
+    for aud in strange.chain([format!("{PUBLIC_URL}/mcp/bank?tenant=globex")]) {
+        at(json!(aud), Some("bank")).await.expect_err("not ours");
+    }
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_trusted_for_one_endpoint_opens_that_one_alone() {
+    let fixture = TenantFixture::new().await;
+    let provider = Provider::new("k1");
+    let mut trusted = issuer(
+        &fixture.tenant,
+        "EdDSA",
+        IssuerKeys::PublicKey(provider.public_pem()),
+    );
+    trusted.audience = "https://old.example/prefix/mcp/bank".to_owned();
+    accounts::add_issuer(
+        fixture.db(),
+        trusted,
+        &domain::account::SourceSettings::default(),
+    )
+    .await
+    .unwrap();
+    let at = async |aud: &str, endpoint: Option<&str>| {
+        let sent = bearer(&provider.token(json!({ "aud": aud })));
+        let values = values_of(&sent);
+        let found = fixture.accounts.authenticate(&values, None, endpoint);
+        found.await.is_ok()
+    };
+    let known = "https://old.example/prefix/mcp/bank";
+    assert!(at(known, Some("bank")).await);
+    assert!(!at(known, None).await && !at(known, Some("office")).await);
+    let other = format!("{PUBLIC_URL}/mcp/office");
+    assert!(!at(&other, Some("office")).await && !at(&other, None).await);
 }
 
 #[tokio::test]
@@ -558,7 +663,7 @@ async fn headers_that_name_a_user_mean_nothing_with_a_token() {
     ]));
     let caller = fixture
         .accounts
-        .authenticate(&values_of(&sent), None)
+        .authenticate(&values_of(&sent), None, None)
         .await
         .unwrap();
     assert_eq!(caller.principal.user.as_str(), "ada");

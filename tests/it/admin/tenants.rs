@@ -46,7 +46,7 @@ async fn nobody_but_the_operator_gets_in_and_the_operator_nowhere_else() {
     ] {
         let refused = caller.get(TENANTS).await;
         assert_eq!(refused.expect(401)["code"], "unauthenticated");
-        assert_eq!(refused.header("www-authenticate"), "Bearer");
+        assert!(refused.header("www-authenticate").starts_with("Bearer"));
         caller
             .get(&format!("{TENANTS}/acme/issuers"))
             .await

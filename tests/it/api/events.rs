@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chatelaine::app::chat::conversations::{self, ConversationEvent};
-use domain::{ids::UserId, principal::Principal};
+use domain::{ids::UserId, principal::{Audience, Principal}};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -89,6 +89,7 @@ async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
         locale: None,
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     };
     let mut slow = conversations::listen(world.app(), &principal, id.parse().unwrap(), None)
         .await

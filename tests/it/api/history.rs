@@ -188,3 +188,89 @@ async fn the_model_makes_a_title_once_and_never_over_a_users() {
         "Mine"
     );
 }
+
+/// A history with a long answer, as a client of each protocol sends it in a new chat.
+fn with_history(door: &str, answer: &str, at: usize) -> (&'static str, Value) {
+    let said = [("user", "a"), ("assistant", answer), ("user", &format!("b{at}"))];
+    let plain = said.map(|(role, text)| json!({ "role": role, "content": text }));
+    let parts = said.map(|(role, text)| {
+        json!({ "id": text.len().to_string(), "role": role, "parts": [{ "type": "text", "text": text }] })
+    });
+    let chat = format!("chat-{at}");
+    match door {
+        "chat" => (
+            "/v1/chat/completions",
+            json!({ "model": "bank", "messages": plain }),
+        ),
+        "responses" => ("/v1/responses", json!({ "model": "bank", "input": plain })),
+        "instructions" => (
+            "/v1/responses",
+            json!({ "model": "bank", "input": format!("b{at}"), "instructions": answer }),
+        ),
+        "ui" => (
+            "/v1/ui/chat",
+            json!({ "id": chat, "agent": "bank", "messages": parts }),
+        ),
+        _ => {
+            let ids = said.map(|(role, text)| {
+                json!({ "id": text.len().to_string(), "role": role, "content": text })
+            });
+            (
+                "/v1/agui/bank",
+                json!({ "threadId": chat, "runId": chat, "messages": ids, "tools": [], "context": [],
+                    "state": {}, "forwardedProps": {} }),
+            )
+        }
+    }
+}
+
+#[tokio::test]
+async fn history_that_a_request_brings_counts_as_stored_at_each_protocol() {
+    let world = World::with(|setup| {
+        setup.config.stored_per_guest_per_day = Some(1 << 20);
+        setup.config.stored_by_guests_per_day = None;
+    })
+    .await;
+    world.model.on(|_| Some(text("Fine.")));
+    let stored = async |guest: &Client| {
+        let me = guest.get("/v1/me").await.expect(200);
+        me["usage"]["stored_bytes"].as_i64().unwrap()
+    };
+    for door in ["chat", "responses", "ui", "agui", "instructions"] {
+        let guest = world.guest().await;
+        // Instructions are kept as a message and with the response.
+        let copies = if door == "instructions" { 2 } else { 1 };
+        let answer = "x".repeat(400_000 / copies);
+        for at in 1..=2 {
+            let (path, body) = with_history(door, &answer, at);
+            guest.post(path, body).await.expect(200);
+            let counted = stored(&guest).await;
+            let brought = 400_000 * i64::try_from(at).unwrap();
+            assert!((brought..brought + 20_000).contains(&counted), "{door}: {counted}");
+        }
+        let before = stored(&guest).await;
+        let (path, body) = with_history(door, &answer, 3);
+        let refused = guest.post(path, body).await;
+        assert_eq!(refused.status, 429, "{door}: {}", refused.text);
+        assert!(!refused.header("retry-after").is_empty(), "{door}");
+        assert_eq!(stored(&guest).await, before, "{door}: nothing was written");
+    }
+}
+
+#[tokio::test]
+async fn history_that_is_stored_already_counts_once() {
+    let world = World::with(|setup| setup.config.stored_per_user_per_day = Some(1 << 20)).await;
+    world.model.on(|_| Some(text("Fine.")));
+    let ann = world.user("ann", &[]).await;
+    let answer = "x".repeat(700_000);
+    let mut said = vec![
+        json!({ "role": "user", "content": "a" }),
+        json!({ "role": "assistant", "content": answer }),
+    ];
+    for question in ["b", "c", "d"] {
+        said.push(json!({ "role": "user", "content": question }));
+        let body = json!({ "model": "bank", "messages": said });
+        ann.post("/v1/chat/completions", body).await.expect(200);
+        said.push(json!({ "role": "assistant", "content": "Fine." }));
+    }
+}

@@ -4,7 +4,7 @@ use domain::{
     approval::{About, ApprovalRule},
     ids::{AgentId, ApprovalId, ServerId, UserId},
     policy::Origin,
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 use serde_json::json;
 use store::approvals::{self, NewApproval};
@@ -482,6 +482,7 @@ async fn the_code_of_a_closed_request_is_not_given_again_for_a_day() {
             locale: None,
             authenticated: true,
             key: None,
+            audience: Audience::default(),
         };
         let new = NewApproval {
             id: ApprovalId::new(),

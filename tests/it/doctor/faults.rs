@@ -386,10 +386,10 @@ async fn issuers_that_cannot_be_used_are_found() {
 
     let site = Site::new().await;
     let tenant = site.db.tenant("acme").await;
-    let trust = async |column: &str, value: &str| {
+    let trust = async |column: &str, value: &str, audience: &str| {
         let sql = format!(
             "insert into issuers (tenant_id, id, issuer, audience, algorithm, {column}) \
-             values ('{tenant}', gen_random_uuid(), 'https://{column}.example', 'chat', 'RS256', '{value}')"
+             values ('{tenant}', gen_random_uuid(), 'https://{column}.example', '{audience}', 'RS256', '{value}')"
         );
         let mut connection = site.db.as_tenant(tenant).await;
         sqlx::raw_sql(AssertSqlSafe(sql))
@@ -397,11 +397,19 @@ async fn issuers_that_cannot_be_used_are_found() {
             .await
             .unwrap();
     };
-    trust("secret_env", "ISSUER_SECRET").await;
+    // Its clients' tokens count at this endpoint alone.
+    trust("public_key", "PEM", "https://chat.example/mcp/bank").await;
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["issuer.endpoint"]);
+    let message = found[0]["message"].as_str().unwrap();
+    assert!(message.contains("https://public_key.example"), "{message}");
+    execute(&site.db, "delete from issuers").await;
+    trust("secret_env", "ISSUER_SECRET", "chat").await;
     assert_eq!(site.codes().await, ["issuer.secret"]);
-    trust("jwks_url", "https://nowhere.invalid/keys").await;
+    trust("jwks_url", "https://nowhere.invalid/keys", "chat").await;
     assert_eq!(site.codes().await, ["issuer.unreachable", "issuer.secret"]);
 }
+
 
 #[tokio::test]
 async fn addresses_that_lead_nowhere_or_elsewhere_are_found() {

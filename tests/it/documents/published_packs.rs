@@ -8,7 +8,7 @@ use domain::{
     ids::{TenantId, UserId},
     menu::{Badge, Visibility},
     pack::Pack,
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 use serde_json::{Value, json};
 
@@ -240,6 +240,7 @@ fn person(user: &str, claims: Value) -> Principal {
         locale: None,
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     }
 }
 

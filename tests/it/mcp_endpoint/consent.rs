@@ -6,6 +6,7 @@ use super::{call, modern_with};
 use crate::support::{
     bank::{self, payment},
     client::Client,
+    has::Has,
     wait::eventually,
     world::World,
 };
@@ -301,4 +302,80 @@ async fn a_client_reads_how_many_people_a_call_needs_and_who_they_were() {
     assert!(text.contains("needs 2 approvals, 0 so far"), "{text}");
     assert_eq!(about(&waits)["minApprovals"], 2);
     assert_eq!(about(&waits)["approvals"], 0);
+}
+
+/// A token of the bank's endpoint, of somebody with these roles.
+async fn at_endpoint(world: &World, user: &str, roles: &[&str]) -> Client {
+    world.user_for(user, roles, &["{}/mcp/bank"]).await
+}
+
+#[tokio::test]
+async fn with_a_token_of_an_endpoint_nobody_votes_on_somebodys_request() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let carl = at_endpoint(&world, "carl", &["cfo"]).await;
+    let first = call(&ann, "bank__send_money", payment("12.50")).await;
+    let id = about(&first)["id"].as_str().unwrap();
+    let view = ann.get(&format!("/v1/approvals/{id}")).await.expect(200);
+    let decision = json!({ "decision": "approve", "args_sha256": view["args_sha256"] });
+    let path = format!("/v1/approvals/{id}/decision");
+    let refused = carl.post(&path, decision.clone()).await;
+    assert_eq!(refused.expect(401)["code"], "unauthenticated");
+    let challenge = refused.header("www-authenticate");
+    assert!(challenge.contains(r#"error="invalid_token""#), "{challenge}");
+    let code = about(&first)["code"].as_str().unwrap();
+    let typed = json!({ "model": "bank", "messages": [{ "role": "user", "content": format!("/approve {code}") }] });
+    carl.post("/v1/chat/completions", typed).await.expect(401);
+    // In its own place it knows neither the task of somebody else nor an answer to their question.
+    let tasks = json!({ "extensions": { TASKS: {} }, "elicitation": {} });
+    for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+        let asked = modern_with(&carl, method, json!({ "taskId": id }), tasks.clone()).await;
+        assert_eq!(asked.expect(200)["error"]["code"], -32602, "{method}");
+    }
+    let answer = json!({
+        "name": "bank__get_exchange_rate", "arguments": bank::pair(), "requestState": id,
+        "inputResponses": { "confirm": { "action": "accept", "content": {} } },
+    });
+    modern_with(&carl, "tools/call", answer, tasks).await.expect(200);
+    let still = ann.get(&format!("/v1/approvals/{id}")).await.expect(200);
+    still.has(json!({ "state": "pending", "votes": [] }));
+    assert_eq!(world.bank.executions("send_money"), 0);
+    // The same person with a token for the service decides.
+    let carl = world.user("carl", &["cfo"]).await;
+    carl.post(&path, decision).await.expect(200);
+    eventually(async || world.bank.executions("send_money") == 1).await;
+}
+
+#[tokio::test]
+async fn with_a_token_of_an_endpoint_its_user_confirms_their_own_call_there() {
+    let world = confirming().await;
+    let ann = at_endpoint(&world, "ann", &["employee"]).await;
+    let asks = json!({ "elicitation": {} });
+    let params = json!({ "name": "bank__send_money", "arguments": payment("7") });
+    let asked = modern_with(&ann, "tools/call", params.clone(), asks.clone()).await;
+    let asked = asked.expect(200)["result"].clone();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let mut answered = params;
+    answered["requestState"] = asked["requestState"].clone();
+    answered["inputResponses"] = json!({ "confirm": { "action": "accept", "content": { "confirm": true } } });
+    let done = modern_with(&ann, "tools/call", answered, asks).await;
+    assert_eq!(done.expect(200)["result"]["isError"], false, "{}", done.text);
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn with_a_token_of_an_endpoint_asking_is_ones_own_vote_where_the_policy_says_so() {
+    let access = ACCESS.replace(
+        "timeoutMinutes: 60",
+        "timeoutMinutes: 60, minApprovals: 2, selfApproval: true",
+    );
+    let access = access.replace("cfo: [get_exchange_rate]", "cfo: [send_money]");
+    let world = World::with(|setup| setup.packs[0] = bank::pack("bank", &access)).await;
+    world.tools_ready().await;
+    let carl = at_endpoint(&world, "carl", &["cfo"]).await;
+    let first = call(&carl, "bank__send_money", payment("5")).await;
+    assert_eq!(about(&first)["state"], "pending", "{first}");
+    let cleo = world.user("cleo", &["cfo"]).await;
+    decide(&cleo, "approve").await;
+    eventually(async || world.bank.executions("send_money") == 1).await;
 }

@@ -16,7 +16,7 @@ use domain::{
     message::{CallStatus, ToolResult},
     pack::Pack,
     policy::Origin,
-    principal::Principal,
+    principal::{Audience, Principal},
     registry::resolve::{ReferenceValues, ResolveError},
 };
 use serde_json::{Value, json};
@@ -75,6 +75,7 @@ fn principal(world: &World) -> Principal {
         claims: Arc::default(),
         locale: None,
         key: None,
+        audience: Audience::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use chatelaine::app::{
 use domain::{
     ids::{RunId, UserId},
     json::Members,
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 use serde_json::{Value, json};
 
@@ -316,6 +316,7 @@ fn principal(world: &World) -> Principal {
         claims: std::sync::Arc::default(),
         locale: None,
         key: None,
+        audience: Audience::default(),
     }
 }
 

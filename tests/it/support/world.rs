@@ -445,6 +445,23 @@ impl World {
         self.client(&token.await.unwrap())
     }
 
+    /// Somebody with a token of the tenant's issuer that is for these audiences. `{}` stands for the service's address.
+    pub async fn user_for(&self, user: &str, roles: &[&str], audiences: &[&str]) -> Client {
+        self.user(user, roles).await; // so that the issuer is trusted
+        let key = std::fs::read(self.config.data.join("development-key.pem")).unwrap();
+        let now = time::OffsetDateTime::now_utc().unix_timestamp();
+        let audiences = audiences.iter().map(|name| name.replace("{}", &self.url));
+        let claims = json!({
+            "iss": format!("https://dev.chatelaine.invalid/{}", self.tenant.name),
+            "aud": audiences.collect::<Vec<_>>(),
+            "sub": user, "roles": roles, "iat": now, "exp": now + 3600,
+        });
+        let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::EdDSA);
+        let key = jsonwebtoken::EncodingKey::from_ed_pem(&key).unwrap();
+        let token = jsonwebtoken::encode(&header, &claims, &key).unwrap();
+        self.client(&token.into())
+    }
+
     /// Does something where the process does its own work: a connection to the database belongs to the runtime that opened it.
     pub async fn in_process<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,

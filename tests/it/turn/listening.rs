@@ -8,7 +8,7 @@ use chatelaine::{
 };
 use domain::{
     ids::{ConversationId, TenantId, UserId},
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 use serde_json::json;
 
@@ -38,6 +38,7 @@ fn principal(world: &World, user: &str) -> Principal {
         locale: None,
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use chatelaine::app::tools::toolset;
 use domain::{
     ids::{AgentId, UserId},
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 use serde_json::json;
 
@@ -130,6 +130,7 @@ async fn an_old_version_is_not_kept_in_memory() {
         locale: None,
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     };
     let toolset = async || {
         let pack = world.app().packs.get(&agent).unwrap();

@@ -48,7 +48,9 @@ impl Principal {
 
     fn with_roles(&self, packs: &[Arc<Pack>]) -> Approver {
         let mut roles = BTreeMap::new();
-        for pack in packs.iter().filter(|_| self.authenticated) {
+        // Whoever comes with a token of one MCP endpoint decides nothing for others.
+        let may_hold = self.authenticated && self.audience.is_service();
+        for pack in packs.iter().filter(|_| may_hold) {
             let access = self.access(pack);
             let named = tool_accesses(pack)
                 .flat_map(ToolAccess::policies)
@@ -110,7 +112,9 @@ impl Approver {
     pub fn may_decide(&self, approval: &Approval) -> bool {
         let own = self.user() == approval.requester();
         let by_role = self.holds_role_for(approval) && (!own || approval.rule.self_approval);
-        self.tenant() == approval.tenant && (by_role || approval.asks_requester(self.user()))
+        let asks_them = approval.asks_requester(self.user())
+            && self.principal.audience.includes(approval.agent.as_str());
+        self.tenant() == approval.tenant && (by_role || asks_them)
     }
 
     /// Every (agent, role), as two columns.

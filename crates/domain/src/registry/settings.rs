@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{ConfigValue, EntryId, Level, Origin, ServerRef};
@@ -230,16 +231,23 @@ fn server_at<'a>(
     })
 }
 
-/// Host, port and path of an address, however they are written.
+/// Host, port and path of an address, however they are written (RFC 3986, section 6.2.2): a server reads `%6d` as `m`,
+/// and most read `//` as `/`.
 fn place(address: &str) -> String {
     let Ok(url) = Url::parse(address.trim()) else {
         return address.trim().trim_end_matches('/').to_ascii_lowercase();
     };
+    let path = percent_decode_str(url.path()).collect::<Vec<u8>>();
+    let segments = path.split(|byte| *byte == b'/');
+    let path: Vec<_> = segments
+        .filter(|segment| !segment.is_empty())
+        .map(String::from_utf8_lossy)
+        .collect();
     format!(
-        "{}:{}{}",
+        "{}:{}/{}",
         url.host_str().unwrap_or_default().trim_end_matches('.'),
         url.port_or_known_default().unwrap_or_default(),
-        url.path().trim_end_matches('/')
+        path.join("/")
     )
 }
 

@@ -12,7 +12,7 @@ use domain::{
     approval::{Approval, Choice, Vote},
     error::Result,
     ids::{ApiKeyId, ApprovalId, TenantId, UserId},
-    principal::{GUEST_USER, Principal},
+    principal::{Audience, GUEST_USER, Principal},
 };
 
 /// The claims that identify the session of a vote.
@@ -70,6 +70,7 @@ pub async fn list_votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
             locale: None,
             authenticated: !is_guest,
             key: row.key,
+            audience: Audience::default(),
         };
         Vote {
             approval: row.approval,

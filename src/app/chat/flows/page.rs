@@ -15,7 +15,7 @@ use domain::{
     flow::{Flow, Step},
     pack::Pack,
     personal::{InvalidField, Values},
-    principal::Principal,
+    principal::{Audience, Principal},
     secret::Secret,
     server::{FieldKind, ServerSpec},
     texts::{self, Key},
@@ -153,6 +153,7 @@ impl Page {
             locale: flow.locale.clone(),
             authenticated: true,
             key: None,
+            audience: Audience::default(),
         };
         let pack = agents::pack(app, &principal, flow.agent.as_str())
             .await

@@ -22,7 +22,7 @@ use domain::{
         from_sealable, scopes_of, to_sealable,
     },
     pack::Pack,
-    principal::Principal,
+    principal::{Audience, Principal},
     secret::Secret,
     server::ServerSpec,
 };
@@ -342,6 +342,7 @@ pub async fn take(app: &App, state: &Secret) -> Result<SignInLookup> {
         locale: sign_in.locale.clone(),
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     };
     Ok(SignInLookup::Taken(Box::new(TakenSignIn {
         principal,

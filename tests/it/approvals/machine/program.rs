@@ -21,7 +21,7 @@ use domain::{
     json::Json,
     message::ToolResult,
     policy::{Origin, offer},
-    principal::Principal,
+    principal::{Audience, Principal},
     ring::KeyRing,
     tool::Tool,
 };
@@ -170,6 +170,7 @@ impl RealRequests {
             locale: None,
             authenticated: true,
             key: None,
+            audience: Audience::default(),
         }
     }
 
