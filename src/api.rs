@@ -88,6 +88,7 @@ struct ApiParts {
     app: Arc<App>,
     limits: Arc<Limits>,
     demo: Option<Arc<Demo>>,
+    measured: operations::LastMetrics,
 }
 
 impl Deref for ApiState {
@@ -115,7 +116,12 @@ struct Routers {
 fn build_routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
     metrics::recorder();
     let limits = Arc::new(Limits::new(&app.config));
-    let state = ApiState(Arc::new(ApiParts { app, limits, demo }));
+    let state = ApiState(Arc::new(ApiParts {
+        app,
+        limits,
+        demo,
+        measured: operations::LastMetrics::default(),
+    }));
     let v1 = Router::from(v1())
         .route_layer(middleware::from_fn_with_state(state.clone(), limits::admit));
     let mut routes = v1.merge(Router::from(operations().merge(health())));

@@ -1,7 +1,7 @@
 //! Liveness, readiness, metrics and the OpenAPI document. They need no credential, so they never name a tenant, a user
 //! or a pack.
 
-use std::sync::Arc;
+use std::time::Instant;
 
 use axum::{
     extract::State,
@@ -10,10 +10,11 @@ use axum::{
 use bytes::Bytes;
 use http::{StatusCode, header};
 use serde::Serialize;
+use tokio::sync::Mutex;
 
 use super::{ApiState, DOCUMENT, metrics::recorder};
-use crate::app::{self, App};
-use domain::replica::Readiness;
+use crate::app;
+use domain::{clock, replica::Readiness};
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Root {
@@ -53,15 +54,31 @@ pub(super) async fn readyz(State(state): State<ApiState>) -> Response {
     (status, axum::Json(readiness)).into_response()
 }
 
-/// Measurements, in Prometheus' text format.
+/// The newest text of the measurements, and when it was begun.
+pub(super) type LastMetrics = Mutex<Option<(Instant, Bytes)>>;
+
+/// Measurements, in Prometheus' text format. Anybody may ask, and writing them costs much, so they are written once for
+/// all who wait, and not where requests are answered.
 #[utoipa::path(get, path = "/metrics", tag = "operations", security(()), responses((status = 200, body = String)))]
 pub(super) async fn metrics(
-    State(app): State<Arc<App>>,
-) -> ([(header::HeaderName, &'static str); 1], String) {
-    app::platform::measurements::measure(&app).await;
+    State(state): State<ApiState>,
+) -> ([(header::HeaderName, &'static str); 1], Bytes) {
+    let asked = clock::instant();
+    let mut last = state.measured.lock().await;
+    let text = match &*last {
+        Some((begun, text)) if *begun >= asked => text.clone(),
+        _ => {
+            let begun = clock::instant();
+            app::platform::measurements::measure(&state.app).await;
+            let written = tokio::task::spawn_blocking(|| Bytes::from(recorder().render()));
+            let text = written.await.unwrap_or_default();
+            *last = Some((begun, text.clone()));
+            text
+        }
+    };
     (
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        recorder().render(),
+        text,
     )
 }
 

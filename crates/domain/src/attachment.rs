@@ -7,7 +7,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::ids::AttachmentId;
+use super::{
+    hidden::{breaks_line, is_hidden},
+    ids::AttachmentId,
+};
 
 /// Bytes of one attachment.
 pub const MAX_SIZE: usize = 10 << 20;
@@ -157,12 +160,13 @@ fn text_type(name: &str, data: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// A name that is safe in a header and on a disk: the last part of a path, without control characters.
+/// A name that is safe in a header and on a disk: the last part of a path, without control characters and without those
+/// that show `gnp.exe` as `exe.png`.
 pub fn clean_name(name: &str, media_type: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let kept = last
         .chars()
-        .filter(|c| !c.is_control() && *c != '"')
+        .filter(|c| !(c.is_control() || is_hidden(*c) || breaks_line(*c) || *c == '"'))
         .take(MAX_NAME);
     let name: String = kept.collect();
     if !name.trim().trim_matches('.').is_empty() {

@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 
 use super::lookalike::skeleton;
 
+/// The combining marks that one letter of a name keeps: Vietnamese needs two, and more cover the lines above.
+const MARKS: usize = 2;
 /// Characters of a name that are shown.
 const NAME: usize = 64;
 /// The words of a name that is no sentence.
@@ -20,7 +22,7 @@ const WORDS: usize = 4;
 const CONTROL_STRING: usize = 4096;
 
 /// Joiners and the like are no such characters: scripts and emoji need them.
-fn is_hidden(c: char) -> bool {
+pub(crate) fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
@@ -118,7 +120,12 @@ fn shorten(text: String, most: usize) -> String {
 /// JSON and Markdown need characters that no name needs. `None` when nothing is left.
 pub fn clean_name(text: &str) -> Option<String> {
     let line = one_line(text, text.len());
-    let chars: Vec<char> = line.chars().filter(|c| !joins(*c)).collect();
+    let mut in_a_row = 0;
+    let is_kept = |c: &char| {
+        in_a_row = if is_combining(*c) { in_a_row + 1 } else { 0 };
+        !joins(*c) && in_a_row <= MARKS
+    };
+    let chars: Vec<char> = line.chars().filter(is_kept).collect();
     let mut name = String::with_capacity(line.len());
     for (at, c) in chars.iter().enumerate() {
         // Ids have colons in the middle: `key:payroll`. An address has a slash behind its colon.
@@ -137,6 +144,13 @@ pub fn clean_name(text: &str) -> Option<String> {
     } else {
         name
     })
+}
+
+/// Marks that stand on the letter before them, however many there are.
+fn is_combining(c: char) -> bool {
+    matches!(c,
+        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
+        | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }
 
 /// Whether a word ends as one within a sentence; initials and `Jr.` do not.

@@ -383,3 +383,14 @@ async fn messages_and_conversations_count_as_stored() {
     let refused = refused.expect("the fourth message of 9 KB does not fit into 20 KiB");
     assert_eq!(refused.expect(429)["code"], "quota_exceeded");
 }
+
+#[test]
+fn a_name_shows_its_letters_in_the_order_in_which_they_are() {
+    let name = domain::attachment::clean_name("\u{202e}gnp.e\u{2028}x\u{200b}e", "image/png");
+    assert_eq!(name, "gnp.exe");
+    let marked = format!("A{}nn", "\u{301}".repeat(64));
+    assert_eq!(
+        domain::hidden::clean_name(&marked).as_deref(),
+        Some("A\u{301}\u{301}nn")
+    );
+}

@@ -16,7 +16,7 @@ use crate::{
     pack::Pack,
     pin::Pin,
     policy::{ToolAccess, ToolPattern},
-    server::{Endpoint, Timeouts},
+    server::{Endpoint, ServerSpec, Timeouts},
 };
 
 /// Whose servers a setting is about.
@@ -229,6 +229,35 @@ fn server_at<'a>(
         let used = pack.references.iter().find(of_reference)?;
         Some(used.alias.clone())
     })
+}
+
+/// Gives a server that a tenant defined the rules under which packs have the server at the same address: what they
+/// deny, what needs consent, and their limits. Of all rules the strictest that applies to a call decides. The address is
+/// the one that would be requested, with the values of the configuration in it.
+pub fn add_rules_of_address<'p>(spec: &mut ServerSpec, packs: impl IntoIterator<Item = &'p Pack>) {
+    let (Endpoint::Remote { url, .. }, Some(access)) = (&spec.endpoint, &mut spec.tool_access) else {
+        return;
+    };
+    let wanted = place(url.as_str());
+    for pack in packs {
+        let own = pack.servers.iter().filter(|server| match &server.endpoint {
+            Endpoint::Remote { url, .. } => place(url.as_str()) == wanted,
+            Endpoint::Stdio { .. } => false,
+        });
+        let of_references = pack.references.iter().filter(|used| {
+            let mut beside = pack.entries.iter();
+            beside.any(|entry| entry.id == used.entry && place(entry.definition.url.as_str()) == wanted)
+        });
+        let rules = own
+            .map(|server| &server.tool_access)
+            .chain(of_references.map(|used| &used.tool_access));
+        for theirs in rules.flatten() {
+            access.approval.extend(theirs.approval.iter().cloned());
+            access.confirm.extend(theirs.confirm.iter().cloned());
+            access.deny.extend(theirs.deny.iter().cloned());
+            access.limits.extend(theirs.limits.iter().cloned());
+        }
+    }
 }
 
 /// Host, port and path of an address, however they are written (RFC 3986, section 6.2.2): a server reads `%6d` as `m`,

@@ -12,13 +12,16 @@ use domain::{
         Entry, EntryId, Rules, ServerRef,
         merge::{depends_on_run, merge},
         resolve::{self, ReferenceValues, ResolveError, ResolvedServer, Sources},
-        settings::{RefusedSetting, ServerSetting, join},
+        settings::{self, RefusedSetting, ServerSetting, join},
     },
 };
+use packs::PackSnapshot;
 
 /// A pack with the servers that it takes from one state of the registry.
 pub(super) struct ResolvedPack {
     base: Arc<Pack>,
+    /// The rules of other packs hold where they have a server at the same address.
+    packs: Arc<PackSnapshot>,
     stamp: String,
     pack: Arc<Pack>,
 }
@@ -99,9 +102,12 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     let snapshot = snapshot(app, tenant).await?;
     let place = (tenant, pack.id().clone());
     let known = app.registry.packs.get(&place).await;
-    if let Some(known) =
-        known.filter(|known| Arc::ptr_eq(&known.base, pack) && known.stamp == snapshot.stamp)
-    {
+    let packs = app.packs.snapshot();
+    if let Some(known) = known.filter(|known| {
+        Arc::ptr_eq(&known.base, pack)
+            && Arc::ptr_eq(&known.packs, &packs)
+            && known.stamp == snapshot.stamp
+    }) {
         return Ok(known.pack.clone());
     }
     let (joined, refused) = join_settings(&snapshot, pack, &snapshot.settings);
@@ -127,6 +133,7 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     let served = with_servers(&joined, &servers);
     let new = ResolvedPack {
         base: pack.clone(),
+        packs,
         stamp: snapshot.stamp.clone(),
         pack: served.clone(),
     };
@@ -210,7 +217,15 @@ fn resolve_one(
         secrets: &snapshot.secrets,
         run: values.unwrap_or(&none),
     };
-    resolve::resolve(entry, reference, sources).map(Some)
+    let mut resolved = resolve::resolve(entry, reference, sources)?;
+    // An entry beside the pack is the operator's own.
+    if !pack.entries.iter().any(|own| own.id == entry.id) {
+        let all = app.packs.snapshot();
+        let others = all.packs().filter(|other| other.id() != pack.id());
+        let spec = Arc::make_mut(&mut resolved.spec);
+        settings::add_rules_of_address(spec, others.map(AsRef::as_ref));
+    }
+    Ok(Some(resolved))
 }
 
 /// Why a reference cannot be resolved, for people; `None` when nothing is wrong with it outside of runs.
