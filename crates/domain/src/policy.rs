@@ -33,6 +33,7 @@ use super::{
     json::Json,
     pin::HeldTool,
     server::ServerSpec,
+    tool::Tool,
     tool_schema::{self, MemberNames, Step, ToolSchema},
 };
 
@@ -428,6 +429,13 @@ impl ServerSpec {
 
     pub fn has_limits(&self, tool: &str) -> bool {
         self.limits(tool).next().is_some()
+    }
+
+    /// Whether a call that may have been executed may be sent again: its server says that this changes nothing more, and no
+    /// rule asks for consent to calls of the tool or counts them.
+    pub fn may_repeat(&self, tool: &Tool) -> bool {
+        let mut policies = self.approval_policies(&tool.name);
+        tool.is_repeatable() && policies.next().is_none() && !self.has_limits(&tool.name)
     }
 
     /// The conditions of the rules that guard a tool.

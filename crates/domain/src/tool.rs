@@ -24,7 +24,7 @@ pub struct Tool {
     pub input_schema: Box<RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Box<RawValue>>,
-    /// The server's own hints (`readOnlyHint` …): shown to people, never part of a decision.
+    /// The server's own hints (`readOnlyHint` …): shown to people, never part of a decision about access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,6 +36,24 @@ pub struct Tool {
     /// and for one that an earlier release has listed; such a tool is not pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<Hex>,
+}
+
+impl Tool {
+    /// Whether its server says that a call changes nothing.
+    pub fn is_read_only(&self) -> bool {
+        self.has_hint("readOnlyHint")
+    }
+
+    /// Whether its server says that a second call with the same arguments changes nothing more.
+    pub fn is_repeatable(&self) -> bool {
+        self.is_read_only() || self.has_hint("idempotentHint")
+    }
+
+    fn has_hint(&self, hint: &str) -> bool {
+        let hints = self.annotations.as_ref();
+        let hints = hints.and_then(|hints| serde_json::from_str::<Map<_, _>>(hints.get()).ok());
+        hints.is_some_and(|hints| hints.get(hint) == Some(&Value::Bool(true)))
+    }
 }
 
 /// Characters of a server's title for a tool.
@@ -112,20 +130,6 @@ pub struct Catalog {
     pub cache: CacheHints,
     /// Changes whenever the content does: a SHA-256 of tools and prompts, in hex.
     pub version: String,
-}
-
-impl Tool {
-    /// Whether its server says that a call changes nothing.
-    pub fn is_read_only(&self) -> bool {
-        #[derive(Default, Deserialize)]
-        struct Hints {
-            #[serde(default, rename = "readOnlyHint")]
-            read_only: bool,
-        }
-        let hints = self.annotations.as_deref();
-        let hints = hints.and_then(|hints| serde_json::from_str::<Hints>(hints.get()).ok());
-        hints.unwrap_or_default().read_only
-    }
 }
 
 impl Catalog {

@@ -1,5 +1,5 @@
 //! One call of a tool, executed at most once: it is sent again only if nothing of it was sent, or if its session was lost
-//! and so the server did not read it.
+//! and a second execution does no harm.
 
 use std::{
     sync::{Arc, Mutex},
@@ -10,22 +10,22 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    CallError, CallRequest, Caller, Key, Lifecycle, ProgressSender, RepeatCheck,
-    error::{Failure, SESSION_LOST_TWICE, SessionDoubt},
+    CallError, CallRequest, Caller, Key, Lifecycle, ProgressSender,
+    error::{Failure, SessionDoubt},
     list_tools, lock, outcome,
     param_headers::{MarkedParam, call_headers},
     peer::LiveQuestions,
-    pool::{Pool, Slot},
+    pool::{InUse, Pool},
     request::{OpenRequest, Request},
-    session::{Examination, Session},
+    session::Session,
 };
 use domain::{
     clock, elicitation::Answer, jsonrpc::HEADER_MISMATCH, server::ServerSpec, tool::ToolOutcome,
     trace_context::TraceContext,
 };
 
-/// A refusal of a session counts as immediate if it took at most this long and three times as long as the ping after it,
-/// and one of an access token if it took at most this long.
+/// The refusal of a credential counts as immediate if it took at most this long. After a later one, the call may have been
+/// read before.
 pub(super) const IMMEDIATE_REFUSAL: Duration = Duration::from_secs(2);
 
 /// One call of a tool with its options; see [`super::CallOptions`].
@@ -37,18 +37,12 @@ pub(super) struct Call<'a> {
     pub(super) live_questions: Option<Arc<LiveQuestions>>,
     pub(super) answer: Option<Answer>,
     pub(super) caller: Option<Caller>,
-    pub(super) repeat_check: Option<RepeatCheck>,
+    pub(super) may_repeat: bool,
     pub(super) trace: Option<TraceContext>,
     /// The last attempt, if it may have been executed. It decides the error of a cancelled call.
     pub(super) in_flight: Mutex<Option<Arc<OpenRequest>>>,
     /// The status of the last answer, if it said that the call failed.
     pub(super) status: Mutex<Option<u16>>,
-}
-
-/// A refusal that may come from a lost session, and how long it took.
-struct Refusal {
-    doubt: SessionDoubt,
-    took: Duration,
 }
 
 impl Call<'_> {
@@ -69,9 +63,24 @@ impl Call<'_> {
                 time_limit.as_secs_f32()
             )));
         };
-        let (mut may_send_again, mut may_renew) = (self.idempotency_key.is_none(), true);
+        match self.attempt(pool, &using).await {
+            // The first attempt may have been executed, whatever became of the second.
+            Err(lost @ CallError::SessionLost { .. }) if self.may_repeat => {
+                self.attempt(pool, &using).await.map_err(|_| lost)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Sends the call in the open session or in a new one; again only if nothing of it was executed.
+    async fn attempt(&self, pool: &Arc<Pool>, using: &InUse) -> Result<ToolOutcome, CallError> {
+        let (known, time_limit) = (
+            &using.slot.target.known,
+            using.slot.target.spec.timeouts.request,
+        );
+        let mut may_send_again = self.idempotency_key.is_none();
         loop {
-            let Ok(session) = timeout(time_limit, pool.session(&using.slot)).await else {
+            let Ok(session) = timeout(time_limit, pool.session_for_call(&using.slot)).await else {
                 return Err(CallError::NotSent(format!(
                     "the server could not be reached within {} s",
                     time_limit.as_secs_f32()
@@ -84,7 +93,8 @@ impl Call<'_> {
                 None
             };
             let open = self.new_open_request(&session, headers.as_deref().unwrap_or_default());
-            *lock(&self.in_flight) = Some(open.clone());
+            // After an attempt that may have been executed, that one decides.
+            lock(&self.in_flight).get_or_insert(open.clone());
             let sent_at = clock::instant();
             let failure = match self.request_in_time(&session, &open, time_limit).await? {
                 Ok(raw) => {
@@ -102,16 +112,13 @@ impl Call<'_> {
             *lock(&self.status) = failure.status();
             match failure {
                 Failure::SessionInDoubt(doubt) => {
-                    let refusal = Refusal {
-                        doubt: *doubt,
-                        took: sent_at.elapsed(),
-                    };
-                    self.resolve_doubt(pool, &using.slot, &session, refusal, may_renew)
-                        .await?;
-                    may_renew = false;
+                    Pool::doubt(&using.slot, &session);
+                    let is_immediate = sent_at.elapsed() <= IMMEDIATE_REFUSAL;
+                    return Err(self.explain(pool, using, *doubt, is_immediate).await);
                 }
                 Failure::NotSent(_) if may_send_again => {
                     may_send_again = false;
+                    lock(&self.in_flight).take();
                     Pool::retire(&using.slot, &session);
                 }
                 // The headers do not match the body, and the server did nothing. It requires those that its tool list defines,
@@ -124,7 +131,8 @@ impl Call<'_> {
                     && session.lifecycle() == Lifecycle::Stateless =>
                 {
                     may_send_again = false;
-                    list_tools(&using, &session)
+                    lock(&self.in_flight).take();
+                    list_tools(using, &session)
                         .await
                         .map_err(Failure::into_call_error)?;
                 }
@@ -138,54 +146,30 @@ impl Call<'_> {
         }
     }
 
-    /// Finds out what a refusal means that may come from a lost session. `Ok`: the session was lost and nothing was
-    /// executed, so the call may be sent once more in a new session.
-    async fn resolve_doubt(
+    /// The error after a refusal that may come from a lost session. Where it may be about the credential, a new handshake
+    /// shows whether it is.
+    async fn explain(
         &self,
-        pool: &Pool,
-        slot: &Slot,
-        session: &Arc<Session>,
-        Refusal { doubt, took }: Refusal,
-        may_renew: bool,
-    ) -> Result<(), CallError> {
-        let asked_at = clock::instant();
-        let examination = pool.examine(slot, session, &doubt).await;
-        let longest = IMMEDIATE_REFUSAL + asked_at.elapsed() * 3;
-        match examination {
-            // A server that refuses a session before it reads requests refuses a call as fast as a ping. A call that took
-            // longer may have been executed before the session was lost, or by another server behind the same address.
-            Examination::Lost if took > longest => {
-                let (words, took) = (doubt.words, took.as_secs_f32());
-                return Err(CallError::OutcomeUnknown(format!(
-                    "{words}; this came after {took:.1} s, so the call may have been read before"
-                )));
-            }
-            Examination::Lost if may_renew => {}
-            Examination::Lost => {
-                let failure = match doubt.into_failure_of_new_session(slot.is_credential_good()) {
-                    failure @ (Failure::Unauthorized | Failure::Forbidden) => failure,
-                    _ => Failure::NotSent(SESSION_LOST_TWICE.to_owned()),
-                };
-                return Err(failure.into_call_error());
-            }
-            Examination::Alive => return Err(doubt.into_tool_refusal().into_call_error()),
-            Examination::Unclear(why) => {
-                let words = doubt.words;
-                return Err(CallError::OutcomeUnknown(format!(
-                    "{words}; whether its session was lost could not be found out: {why}"
-                )));
+        pool: &Arc<Pool>,
+        using: &InUse,
+        doubt: SessionDoubt,
+        is_immediate: bool,
+    ) -> CallError {
+        if is_immediate && doubt.is_about_credential() {
+            let time_limit = using.slot.target.spec.timeouts.request;
+            match timeout(time_limit, pool.session(&using.slot)).await {
+                Ok(Err(error)) if error.is_credential_refused() => return error.into(),
+                // Some servers judge a credential only where it is used, and this one was never good for anything.
+                Ok(Ok(_)) if !using.slot.is_credential_good() => {
+                    return doubt.own.into_call_error();
+                }
+                _ => {}
             }
         }
-        // The session was lost, so nothing was executed.
-        *lock(&self.in_flight) = None;
-        if let Some(check) = &self.repeat_check
-            && !check.passes().await
-        {
-            return Err(CallError::NotSent(
-                "the server lost the session, and the time for another attempt is over".to_owned(),
-            ));
+        CallError::SessionLost {
+            status: doubt.status,
+            message: doubt.words,
         }
-        Ok(())
     }
 
     fn new_open_request(&self, session: &Session, headers: &[MarkedParam]) -> Arc<OpenRequest> {

@@ -80,6 +80,10 @@ pub enum CallError {
     /// The call was sent, and its answer was lost or is not readable. The tool may have run.
     #[error("{0}; the tool may have run")]
     OutcomeUnknown(String),
+    /// The call was sent, and the refusal of its session came back. Another instance of the server may have read the call
+    /// before, or this one may have executed it first. The tool may have run.
+    #[error("{message}; the server did not know the session, and the tool may have run")]
+    SessionLost { status: u16, message: String },
     #[error("the call was cancelled{}", if *.sent { "" } else { " before it was sent" })]
     Cancelled { sent: bool },
 }
@@ -95,12 +99,13 @@ impl CallError {
             Self::Refused { .. } => "refused",
             Self::TimedOut(_) => "timed_out",
             Self::OutcomeUnknown(_) => "outcome_unknown",
+            Self::SessionLost { .. } => "session_lost",
             Self::Cancelled { .. } => "cancelled",
         }
     }
 
     /// Whether the call certainly had no effect: nothing of it has left, or the server refused to look at it (a token
-    /// refused at once, a session that was lost).
+    /// refused at once).
     pub fn is_unsent(&self) -> bool {
         matches!(self, Self::NotSent(_) | Self::Cancelled { sent: false })
     }
@@ -155,83 +160,29 @@ pub(super) enum Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionDoubt {
     pub(super) status: u16,
-    pub(super) body: RefusalBody,
     /// The refusal in words for people.
     pub(super) words: String,
-    /// The failure that it is if the session is not lost.
+    /// The failure that it is where nothing tells whether the session is lost.
     pub(super) own: Failure,
 }
 
-/// The body of a refusal without the id of its request, for comparison with another refusal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RefusalBody {
-    /// A JSON-RPC error.
-    Error { code: i64, message: String },
-    /// Any other body.
-    Other(String),
-}
-
-impl RefusalBody {
-    pub(super) fn read(body: &[u8]) -> Self {
-        let mut json: serde_json::Value = match serde_json::from_slice(body) {
-            Ok(json) => json,
-            Err(_) => return Self::Other(String::from_utf8_lossy(body.trim_ascii()).into_owned()),
-        };
-        if let Some(code) = json["error"]["code"].as_i64() {
-            let message = json["error"]["message"].as_str().unwrap_or_default();
-            return Self::Error {
-                code,
-                message: message.to_owned(),
-            };
-        }
-        if let Some(members) = json.as_object_mut() {
-            members.remove("id");
-        }
-        Self::Other(json.to_string())
-    }
-}
-
 impl SessionDoubt {
-    /// Whether both are the same refusal.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.status == other.status && self.body == other.body
-    }
-
-    fn is_about_credential(&self) -> bool {
+    pub(super) fn is_about_credential(&self) -> bool {
         matches!(
             self.own,
             Failure::Unauthorized | Failure::Forbidden | Failure::SignInRequired(_)
         )
     }
 
-    /// The failure in a session that is not lost: the tool's own refusal. It does not mean that the credential is bad, since
-    /// the server accepts it for other requests.
-    pub(super) fn into_tool_refusal(self) -> Failure {
-        if !self.is_about_credential() {
-            return self.own;
-        }
-        let code = match self.body {
-            RefusalBody::Error { code, .. } => Some(code),
-            RefusalBody::Other(_) => None,
-        };
-        Failure::Refused {
-            code,
-            message: self.words,
-        }
-    }
-
     /// The failure when a new session was refused like the one before. `is_credential_good`: the server has accepted the
     /// credential before, so the refusal is not about the credential.
     pub(super) fn into_failure_of_new_session(self, is_credential_good: bool) -> Failure {
         if self.is_about_credential() && is_credential_good {
-            return Failure::NotSent(SESSION_LOST_TWICE.to_owned());
+            return Failure::NotSent("the server forgot the session twice in a row".to_owned());
         }
         self.own
     }
 }
-
-/// The message when a server lost a session and then the new one as well.
-pub(super) const SESSION_LOST_TWICE: &str = "the server forgot the session twice in a row";
 
 impl McpError {
     pub(super) fn new(kind: McpErrorKind, message: impl Into<String>) -> Self {

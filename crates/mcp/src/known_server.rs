@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use tokio::sync::oneshot;
@@ -42,6 +42,9 @@ pub(super) struct KnownServer {
     first_lifecycle: Mutex<Lifecycle>,
     /// The arguments that are also sent as headers, by tool; `None` until the tools were listed.
     headers: Mutex<Option<HashMap<String, Vec<MarkedParam>>>>,
+    /// Whether a ping shows that a session is known: what came of the first one. A server that does not answer it is not
+    /// asked again.
+    answers_pings: OnceLock<bool>,
     pub(super) call_slots: CallSlots,
     pub(super) stderr_lines: Arc<LineQuota>,
 }
@@ -53,6 +56,7 @@ impl KnownServer {
             lifecycle: Mutex::default(),
             first_lifecycle: Mutex::new(Lifecycle::Stateless),
             headers: Mutex::default(),
+            answers_pings: OnceLock::new(),
             call_slots: CallSlots::new(limits),
             stderr_lines: Arc::default(),
         }
@@ -67,6 +71,16 @@ impl KnownServer {
 
     pub(super) fn learn_headers(&self, headers: HashMap<String, Vec<MarkedParam>>) {
         *lock(&self.headers) = Some(headers);
+    }
+
+    /// Whether the server answers pings; `None` while that is not known.
+    pub(super) fn answers_pings(&self) -> Option<bool> {
+        self.answers_pings.get().copied()
+    }
+
+    pub(super) fn learn_pings(&self, answers: bool) {
+        // The first ping has shown it.
+        let _ = self.answers_pings.set(answers);
     }
 
     pub(super) fn lifecycle(&self) -> Option<Lifecycle> {

@@ -4,10 +4,11 @@
 //! connection, a call is exactly one request to the server, and its result is kept as raw JSON.
 //!
 //! Invariant: a call is sent at most once, with these exceptions: nothing of it left this machine, the server
-//! refused its access token at once or asked for headers that its tool list defines, or its session was lost. A
-//! session counts as lost when the server refuses a ping in it exactly as it refused the call, because then it
-//! refuses the session before it reads a request. A lost answer is [`CallError::OutcomeUnknown`] or
-//! [`CallError::TimedOut`], and nothing in this crate sends the call again.
+//! refused its access token at once or asked for headers that its tool list defines, or its session was lost and
+//! [`CallOptions::may_repeat`] says that a second execution does no harm. The refusal of a session shows what one
+//! instance of a server knows, and not whether another one has read the call before. So that calls seldom meet a
+//! lost session, an idle one is asked by a ping before a call. A lost answer is [`CallError::OutcomeUnknown`],
+//! [`CallError::SessionLost`] or [`CallError::TimedOut`], and nothing in this crate sends the call again.
 
 mod answer;
 mod call;
@@ -38,13 +39,11 @@ pub mod tokens;
 mod websocket;
 
 use std::{
-    fmt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::{
     sync::{broadcast, mpsc},
@@ -131,6 +130,8 @@ pub struct Options {
     pub idle_ttl: Duration,
     /// The same for those that serve all tenants.
     pub shared_idle_ttl: Duration,
+    /// A session in which the server has not answered for this time is asked by a ping before a call.
+    pub ping_after: Duration,
     /// The most connections. Above it, the least recently used ones are closed, if they are not in use.
     pub max_connections: usize,
     /// The most simultaneous calls of one tenant to one server. Further calls wait. A connection that serves all tenants
@@ -155,6 +156,7 @@ impl Default for Options {
             stdio_start: Duration::from_secs(60),
             idle_ttl: Duration::from_secs(600),
             shared_idle_ttl: Duration::from_secs(3600),
+            ping_after: Duration::from_secs(2),
             max_connections: 2048,
             calls_per_server: 64,
             first_pause: Duration::from_secs(1),
@@ -248,8 +250,7 @@ pub struct CallOptions {
     pub progress: Option<ProgressSender>,
     /// Cancelling it cancels the call, and the server is notified.
     pub cancel: CancellationToken,
-    /// A key that goes into `_meta`. A call with a key is sent again only after a lost session, not even when nothing of it
-    /// left this machine.
+    /// A key that goes into `_meta`. A call with a key is never sent again, not even when nothing of it left this machine.
     pub idempotency_key: Option<String>,
     /// The server is told that the user can be asked, and may answer with questions (revision 2026-07-28).
     pub can_ask_user: bool,
@@ -260,30 +261,11 @@ pub struct CallOptions {
     pub caller: Option<Caller>,
     /// The answer to the questions with which the server answered the same call before.
     pub answer: Option<Answer>,
-    /// Called before a call whose session was lost is made again in a new session.
-    pub repeat_check: Option<RepeatCheck>,
+    /// The call may be made again when its session was lost, although it may have been read: it changes nothing, or the second
+    /// time nothing more.
+    pub may_repeat: bool,
     /// The span of the call, which the server gets in its headers and in `_meta` of the call (SEP-414).
     pub trace: Option<TraceContext>,
-}
-
-/// Checks whether a call that was allowed some time ago may still be made.
-#[derive(Clone)]
-pub struct RepeatCheck(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
-
-impl RepeatCheck {
-    pub fn new(check: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(check))
-    }
-
-    async fn passes(&self) -> bool {
-        (self.0)().await
-    }
-}
-
-impl fmt::Debug for RepeatCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RepeatCheck")
-    }
 }
 
 impl Mcp {
@@ -319,8 +301,8 @@ impl Mcp {
                     ));
                 }
                 Err(failure) => {
-                    let renewed = self.pool.renew(&using.slot, &session, failure, tries > 0);
-                    renewed.await.map_err(Failure::into_server_error)?;
+                    Pool::renew(&using.slot, &session, failure, tries > 0)
+                        .map_err(Failure::into_server_error)?;
                 }
             }
         }
@@ -364,7 +346,7 @@ impl Mcp {
                 .map(|questions| Arc::new(LiveQuestions::new(questions))),
             answer: options.answer,
             caller: options.caller,
-            repeat_check: options.repeat_check,
+            may_repeat: options.may_repeat,
             trace: options.trace,
             in_flight: Mutex::default(),
             status: Mutex::default(),
@@ -394,9 +376,16 @@ impl Mcp {
             tool: &test.tool,
             arguments: &arguments,
         };
-        match self.call(key, spec, request, CallOptions::default()).await {
+        // It only reads. Where the server says 401 or 403 in a new session as well, it refuses the credential.
+        let options = CallOptions {
+            may_repeat: true,
+            ..CallOptions::default()
+        };
+        match self.call(key, spec, request, options).await {
             Ok(outcome) => Ok(!outcome.is_error && outcome.input.is_none()),
-            Err(CallError::Refused { .. }) => Ok(false),
+            Err(CallError::Refused { .. } | CallError::SessionLost { status: 401 | 403, .. }) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

@@ -173,6 +173,16 @@ impl Peer {
         }
     }
 
+    /// Whether the server can forget the session while the connection lasts. A child process or a WebSocket cannot: there the
+    /// session ends with the connection.
+    pub(super) fn can_lose_session(&self) -> bool {
+        match &self.transport {
+            Transport::Http(http) => http.is_in_session(),
+            Transport::LegacySse(_) => true,
+            Transport::Outbox(_) => false,
+        }
+    }
+
     /// Starts to read what the server sends without being asked, where that needs a request.
     pub(super) fn follow_server(self: &Arc<Self>) {
         if let Transport::Http(http) = &self.transport

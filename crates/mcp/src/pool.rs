@@ -26,10 +26,10 @@ use tracing::Instrument as _;
 use super::{
     ConnectionState, Key, McpError, Options,
     connect::Target,
-    error::{Failure, McpErrorKind, SessionDoubt},
+    error::{Failure, McpErrorKind},
     known_server::{CallLimits, KnownServer},
     lock,
-    session::{Examination, Session},
+    session::Session,
     stdio::Watchdog,
     tokens::Tokens,
 };
@@ -58,6 +58,8 @@ const OVERRUN_MEMORY: Duration = Duration::from_secs(600);
 /// Sessions that are lost within this time are counted. The first ones in a row are replaced at once.
 const EARLY_LOSS: Duration = Duration::from_secs(60);
 const IMMEDIATE_RENEWALS: u32 = 3;
+/// How long a ping may hold up a call. It also takes at most a quarter of the time that the call itself may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Pool {
     egress: Egress,
@@ -178,7 +180,18 @@ impl Pool {
 
     /// The open session of a slot, or a new one. The error says why there is none.
     pub(super) async fn session(self: &Arc<Self>, slot: &Arc<Slot>) -> Outcome {
-        let mut connecting = match self.find_or_connect(slot) {
+        self.session_used_within(slot, Duration::MAX).await
+    }
+
+    /// The same for a call, which may change something and so must not be sent to a server that has forgotten the session: one
+    /// that was idle is asked first, and a lost one is replaced.
+    pub(super) async fn session_for_call(self: &Arc<Self>, slot: &Arc<Slot>) -> Outcome {
+        self.session_used_within(slot, self.options.ping_after)
+            .await
+    }
+
+    async fn session_used_within(self: &Arc<Self>, slot: &Arc<Slot>, idle: Duration) -> Outcome {
+        let mut connecting = match self.find_or_connect(slot, idle) {
             ControlFlow::Break(outcome) => return outcome,
             ControlFlow::Continue(connecting) => connecting,
         };
@@ -192,12 +205,21 @@ impl Pool {
     }
 
     /// The session or the error that is known at once, or an attempt to wait for.
-    fn find_or_connect(self: &Arc<Self>, slot: &Arc<Slot>) -> ControlFlow<Outcome, Attempt> {
+    fn find_or_connect(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        idle: Duration,
+    ) -> ControlFlow<Outcome, Attempt> {
         if self.closing.is_cancelled() {
             return ControlFlow::Break(Err(McpError::shutting_down()));
         }
+        // A server that answers no pings is not asked, unless it has refused something.
+        let idle = match slot.target.known.answers_pings() {
+            Some(false) => Duration::MAX,
+            _ => idle,
+        };
         let mut state = lock(&slot.state);
-        let unresponsive = match &*state {
+        let questioned = match &*state {
             State::Closed => return ControlFlow::Break(Err(closed_error())),
             State::Ready(session) if session.is_dead() => {
                 match slot.count_early_exit(session, &self.options) {
@@ -212,7 +234,9 @@ impl Pool {
                     }
                 }
             }
-            State::Ready(session) if session.is_unresponsive() => Some(session.clone()),
+            State::Ready(session) if session.is_unresponsive() || session.may_be_lost(idle) => {
+                Some(session.clone())
+            }
             State::Ready(session) => return ControlFlow::Break(Ok(session.clone())),
             // An attempt that panicked has dropped its sender, and is not waited for.
             State::Connecting(attempt)
@@ -229,7 +253,7 @@ impl Pool {
             }
             _ => None,
         };
-        ControlFlow::Continue(self.begin(slot, &mut state, unresponsive))
+        ControlFlow::Continue(self.begin(slot, &mut state, questioned))
     }
 
     /// Stops using a session; requests in progress finish. A session whose transport is closed is left to
@@ -243,33 +267,9 @@ impl Pool {
         }
     }
 
-    /// Finds out with a ping whether a session is lost, after a refusal that may mean so. The slot then opens a new session
-    /// for its next request, unless too many sessions were lost recently.
-    pub(super) async fn examine(
-        &self,
-        slot: &Slot,
-        session: &Arc<Session>,
-        doubt: &SessionDoubt,
-    ) -> Examination {
-        Self::doubt(slot, session);
-        let time_limit = slot.target.spec.timeouts.connect;
-        let examination = session.examine(doubt, time_limit).await;
-        match examination {
-            Examination::Alive => {}
-            // Calls succeeded in it, so the server does not lose every session; it was probably restarted.
-            Examination::Lost if session.has_served() => {
-                slot.forget_losses();
-                Self::retire(slot, session);
-            }
-            Examination::Lost | Examination::Unclear(_) => self.give_up(slot, session),
-        }
-        examination
-    }
-
     /// Decides whether a failed read-only request may be sent again in a new session. `Ok`: it may. The error is the failure
     /// to report: `may_retry` is false, or the failure has nothing to do with the session.
-    pub(super) async fn renew(
-        &self,
+    pub(super) fn renew(
         slot: &Slot,
         session: &Arc<Session>,
         failure: Failure,
@@ -277,12 +277,11 @@ impl Pool {
     ) -> Result<(), Failure> {
         match failure {
             Failure::SessionInDoubt(doubt) => {
-                let is_credential_good = slot.is_credential_good();
-                match self.examine(slot, session, &doubt).await {
-                    Examination::Alive if is_credential_good => Err(doubt.into_tool_refusal()),
-                    Examination::Alive => Err(doubt.own),
-                    _ if may_retry => Ok(()),
-                    _ => Err(doubt.into_failure_of_new_session(is_credential_good)),
+                Self::doubt(slot, session);
+                if may_retry {
+                    Ok(())
+                } else {
+                    Err(doubt.into_failure_of_new_session(slot.is_credential_good()))
                 }
             }
             failure if may_retry && session.may_read_again(&failure) => {
@@ -293,25 +292,17 @@ impl Pool {
         }
     }
 
-    /// Stops using a session that may be lost. After several such sessions in a short time, the session is kept until it is
-    /// known to be lost, so that a tool that refuses every call in this way does not cost a handshake each time.
+    /// Stops using a session that may be lost, so that the next request begins with a handshake. After several such sessions
+    /// in a short time, the session is kept until a ping says that it is lost, so that a tool that refuses every call in this
+    /// way does not cost a handshake each time.
     pub(super) fn doubt(slot: &Slot, session: &Arc<Session>) {
+        session.mark_in_doubt();
         let mut state = lock(&slot.state);
         if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session))
             && !session.is_dead()
             && slot.may_renew(session)
         {
             *state = State::Idle;
-        }
-    }
-
-    /// Handles a session that is lost or does not answer a ping. If the slot still uses it, its server gets a pause.
-    fn give_up(&self, slot: &Slot, session: &Arc<Session>) {
-        let mut state = lock(&slot.state);
-        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session)) {
-            let error = slot.count_loss(&self.options);
-            let until = clock::instant() + error.retry_in.unwrap_or_default();
-            *state = State::Down { error, until };
         }
     }
 
@@ -326,18 +317,18 @@ impl Pool {
         latest.map_or(ConnectionState::Idle, |slot| slot.connection_state())
     }
 
-    /// Starts to connect, or to check an unresponsive session with a ping. All callers wait for the same outcome.
+    /// Starts to connect, or to ask with a ping whether a session can still be used. All callers wait for the same outcome.
     fn begin(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
         state: &mut State,
-        unresponsive: Option<Arc<Session>>,
+        questioned: Option<Arc<Session>>,
     ) -> Attempt {
         let (sender, outcome) = watch::channel(None);
         *state = State::Connecting(outcome.clone());
         let (pool, slot) = (self.clone(), slot.clone());
         let connect = async move {
-            let connecting = Box::pin(slot.target.connect_or_probe(unresponsive));
+            let connecting = Box::pin(slot.connect_or_keep(questioned, &pool.options));
             let connected = pool.closing.run_until_cancelled(connecting).await;
             let outcome = match connected {
                 None => Err(McpError::shutting_down()),
@@ -352,13 +343,7 @@ impl Pool {
     }
 
     /// Sets the state of a slot after an attempt to connect.
-    fn settle(
-        self: &Arc<Self>,
-        slot: &Arc<Slot>,
-        connected: Result<Arc<Session>, Failure>,
-    ) -> Outcome {
-        let outcome = connected
-            .map_err(|failure| slot.count_failure(failure.into_server_error(), &self.options));
+    fn settle(self: &Arc<Self>, slot: &Arc<Slot>, outcome: Outcome) -> Outcome {
         let mut state = lock(&slot.state);
         if matches!(&*state, State::Closed) {
             if let Ok(session) = outcome {
@@ -651,10 +636,6 @@ impl Slot {
             .is_ok()
     }
 
-    fn forget_losses(&self) {
-        self.losses.store(0, Ordering::Relaxed);
-    }
-
     /// Counts a lost session that could not be replaced at once. The error has the pause.
     fn count_loss(&self, options: &Options) -> McpError {
         let losses = self
@@ -684,6 +665,78 @@ impl Slot {
         }
     }
 
+    async fn connect(&self, options: &Options) -> Outcome {
+        let connected = self.target.connect().await.map(Arc::new);
+        connected.map_err(|failure| self.count_failure(failure.into_server_error(), options))
+    }
+
+    /// A new session, or the one in question if the server still knows it.
+    async fn connect_or_keep(
+        &self,
+        questioned: Option<Arc<Session>>,
+        options: &Options,
+    ) -> Outcome {
+        let Some(session) = questioned else {
+            return self.connect(options).await;
+        };
+        let (known, is_unresponsive) = (&self.target.known, session.is_unresponsive());
+        if !is_unresponsive && known.answers_pings() == Some(false) {
+            return self.replace(&session, options).await;
+        }
+        let time_limit = if is_unresponsive {
+            self.target.spec.timeouts.connect
+        } else {
+            self.ping_timeout()
+        };
+        match session.ping(time_limit).await {
+            Ok(()) => known.learn_pings(true),
+            Err(failure @ Failure::Silent(_)) if is_unresponsive => {
+                return Err(self.count_failure(failure.into_server_error(), options));
+            }
+            Err(Failure::SessionInDoubt(_)) => return self.replace(&session, options).await,
+            // Revision 2026-07-28 has no ping; an error for the unknown method shows that the server is there.
+            Err(
+                Failure::Refused { .. }
+                | Failure::Status { status: ..500, .. }
+                | Failure::Silent(_),
+            ) => known.learn_pings(false),
+            Err(
+                Failure::Busy { .. }
+                | Failure::Unauthorized
+                | Failure::SignInRequired(_)
+                | Failure::Forbidden
+                | Failure::ScopeRequired(_),
+            ) => {}
+            Err(_) if is_unresponsive || session.is_dead() => return self.connect(options).await,
+            // The call itself shows what is wrong with the server.
+            Err(_) => {}
+        }
+        session.mark_responsive();
+        Ok(session)
+    }
+
+    /// A new session in place of one that the server has forgotten.
+    async fn replace(&self, lost: &Session, options: &Options) -> Outcome {
+        if lost.has_served() {
+            // The server does not lose every session; it was probably restarted.
+            self.losses.store(0, Ordering::Relaxed);
+        } else if self.losses.load(Ordering::Relaxed) >= IMMEDIATE_RENEWALS {
+            return Err(self.count_loss(options));
+        }
+        let session = self.connect(options).await?;
+        let known = &self.target.known;
+        if known.answers_pings().is_none() {
+            // What a server says that refuses pings in a new session as well shows nothing.
+            let answer = session.ping(self.ping_timeout()).await;
+            known.learn_pings(answer.is_ok());
+        }
+        Ok(session)
+    }
+
+    fn ping_timeout(&self) -> Duration {
+        PING_TIMEOUT.min(self.target.spec.timeouts.request / 4)
+    }
+
     fn connection_state(&self) -> ConnectionState {
         match &*lock(&self.state) {
             State::Connecting(_) => ConnectionState::Connecting,
@@ -707,24 +760,6 @@ impl Slot {
 fn pause(options: &Options, failures: u32) -> Duration {
     let chance = rand::random();
     backoff::delay(options.first_pause, options.longest_pause, failures, chance)
-}
-
-impl Target {
-    /// The unresponsive session if it answers a ping, otherwise a new session.
-    async fn connect_or_probe(
-        &self,
-        unresponsive: Option<Arc<Session>>,
-    ) -> Result<Arc<Session>, Failure> {
-        if let Some(session) = unresponsive {
-            match session.probe(self.spec.timeouts.connect).await {
-                Ok(()) => return Ok(session),
-                Err(failure @ Failure::Silent(_)) => return Err(failure),
-                // The server responds, but the session is gone.
-                Err(_) => {}
-            }
-        }
-        self.connect().await.map(Arc::new)
-    }
 }
 
 fn closed_error() -> McpError {

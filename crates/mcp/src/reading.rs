@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{CallError, Key, Mcp, error::Failure, outcome, request::Request};
+use super::{CallError, Key, Mcp, error::Failure, outcome, pool::Pool, request::Request};
 use domain::{
     jsonrpc::object,
     resource::{Content, Resource},
@@ -47,8 +47,8 @@ impl Mcp {
                     return Ok(raw);
                 }
                 Err(failure) => {
-                    let renewed = self.pool.renew(&using.slot, &session, failure, tries > 0);
-                    renewed.await.map_err(Failure::into_call_error)?;
+                    Pool::renew(&using.slot, &session, failure, tries > 0)
+                        .map_err(Failure::into_call_error)?;
                 }
             }
         }

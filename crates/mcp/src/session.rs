@@ -4,18 +4,20 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 
 use super::{
     Lifecycle,
-    error::{Failure, SessionDoubt},
+    error::Failure,
     handshake::ServerInfo,
+    lock,
     peer::{Connection, Peer},
     request::{OpenRequest, Request},
 };
@@ -39,6 +41,8 @@ pub(super) struct Session {
     unresponsive: AtomicBool,
     /// A call was answered in this session.
     has_served: AtomicBool,
+    /// When the server last answered in this session; `None` after a refusal that may mean that the session is lost.
+    answered_at: Mutex<Option<Instant>>,
 }
 
 impl Session {
@@ -67,6 +71,7 @@ impl Session {
             has_prompts: server.has_prompts,
             unresponsive: AtomicBool::new(false),
             has_served: AtomicBool::new(false),
+            answered_at: Mutex::new(Some(clock::instant())),
         }
     }
 
@@ -86,6 +91,10 @@ impl Session {
 
     pub(super) fn mark_unresponsive(&self) {
         self.unresponsive.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn mark_responsive(&self) {
+        self.unresponsive.store(false, Ordering::SeqCst);
     }
 
     pub(super) fn mark_served(&self) {
@@ -114,47 +123,28 @@ impl Session {
         }
     }
 
-    /// Sends a ping to find out whether the session is lost, after a refusal that may mean so.
-    pub(super) async fn examine(&self, doubt: &SessionDoubt, time_limit: Duration) -> Examination {
-        match tokio::time::timeout(time_limit, self.read(&Request::Ping)).await {
-            Ok(Ok(_)) => Examination::Alive,
-            Ok(Err(Failure::SessionInDoubt(refused))) if refused.is_same(doubt) => {
-                Examination::Lost
-            }
-            Ok(Err(Failure::SessionInDoubt(refused))) => Examination::Unclear(refused.words),
-            Ok(Err(failure)) => Examination::Unclear(failure.into_call_error().to_string()),
-            Err(_) => Examination::Unclear(format!(
-                "the server did not answer a ping within {} s",
-                time_limit.as_secs_f32()
-            )),
-        }
+    /// Whether the server may have forgotten the session: it has refused a request in it, or has not answered for this long.
+    pub(super) fn may_be_lost(&self, idle: Duration) -> bool {
+        let answered_at = *lock(&self.answered_at);
+        self.connection.0.can_lose_session() && answered_at.is_none_or(|at| at.elapsed() >= idle)
     }
 
-    /// Sends a ping to an unresponsive session. Any answer shows that the server is there.
-    pub(super) async fn probe(&self, time_limit: Duration) -> Result<(), Failure> {
-        // Revision 2026-07-28 has no ping; an error for the unknown method is an answer too.
-        match tokio::time::timeout(time_limit, self.read(&Request::Ping)).await {
-            Ok(
-                Ok(_)
-                | Err(
-                    Failure::Refused { .. }
-                    | Failure::Status { status: ..500, .. }
-                    | Failure::Busy { .. }
-                    | Failure::Unauthorized
-                    | Failure::SignInRequired(_)
-                    | Failure::Forbidden
-                    | Failure::ScopeRequired(_),
-                ),
-            ) => {
-                self.unresponsive.store(false, Ordering::SeqCst);
-                Ok(())
-            }
-            Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(Failure::Silent(format!(
-                "the server gave no sign of life within {} ms",
-                time_limit.as_millis()
-            ))),
-        }
+    pub(super) fn mark_in_doubt(&self) {
+        *lock(&self.answered_at) = None;
+    }
+
+    /// Sends a ping.
+    pub(super) async fn ping(&self, time_limit: Duration) -> Result<(), Failure> {
+        let answer = timeout(time_limit, self.read(&Request::Ping)).await;
+        answer.map_or_else(
+            |_| {
+                Err(Failure::Silent(format!(
+                    "the server gave no sign of life within {} ms",
+                    time_limit.as_millis()
+                )))
+            },
+            |answer| answer.map(|_| ()),
+        )
     }
 
     /// Sends one request and waits for its result. Dropping the future cancels the request.
@@ -163,23 +153,17 @@ impl Session {
         request: &Request<'_>,
         open: &Arc<OpenRequest>,
     ) -> Result<Box<RawValue>, Failure> {
-        self.connection.0.request(request, open).await
+        let answer = self.connection.0.request(request, open).await;
+        if matches!(answer, Ok(_) | Err(Failure::Refused { .. })) {
+            *lock(&self.answered_at) = Some(clock::instant());
+        }
+        answer
     }
 
     /// Ends the session: notifies the server and stops the child process.
     pub(super) async fn close(&self) {
         self.connection.0.close().await;
     }
-}
-
-/// What a ping has shown about a session that may be lost.
-pub(super) enum Examination {
-    /// The ping was refused exactly like the request: the server refuses the session before it reads requests.
-    Lost,
-    /// The ping was answered, so the session is not lost.
-    Alive,
-    /// The ping did not show which; the text says why.
-    Unclear(String),
 }
 
 /// Reports changes of a server's lists. Servers of revision 2026-07-28 send them only to subscriptions, which must be

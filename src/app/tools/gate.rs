@@ -94,6 +94,8 @@ struct AdmittedCall<'a> {
     pub permit: Permit<'a>,
     pub tool: &'a str,
     pub arguments: Box<RawValue>,
+    /// Whether it may be sent again although it may have been executed.
+    pub may_repeat: bool,
     /// How often the user has been asked for this call.
     pub rounds: i32,
     /// Under which id it was taken from limits.
@@ -373,6 +375,7 @@ async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -
         permit,
         tool: &named.tool.name,
         arguments,
+        may_repeat: spec.may_repeat(&named.tool),
         rounds: answered.as_ref().map_or(0, |answered| answered.rounds),
         taken,
     };
@@ -400,6 +403,7 @@ async fn send_admitted(
             idempotency_key: None,
             can_ask_user: call_questions.is_some(),
             answer: answer.take(),
+            may_repeat: ready.may_repeat,
             ..CallOptions::default()
         };
         let calling = Box::pin(ready.permit.call(ready.tool, &ready.arguments, options));

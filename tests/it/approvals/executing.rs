@@ -1,20 +1,11 @@
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use http::StatusCode;
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use super::*;
 use crate::support::{
     bank::{BankProcess, start_slow_bank},
     has::Has,
-    scripted::{Scripted, Seen},
 };
 
 #[tokio::test]
@@ -481,78 +472,4 @@ async fn a_call_that_became_a_request_before_a_kill_says_what_the_request_knows(
     approve(&staff.bob, &request).await.expect(200);
     becomes(&staff.ann, &request, "succeeded").await;
     assert_eq!(bank.executions("send_money"), 1);
-}
-
-/// A bank of the older era that loses a session at the first call in it, and says so to each ping when it is told to.
-async fn forgetful_bank(may_answer: Arc<Semaphore>) -> (Scripted, Arc<AtomicUsize>) {
-    let (lost, executed) = (
-        Arc::<Mutex<Vec<String>>>::default(),
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let count = executed.clone();
-    let server = Scripted::legacy(move |seen: Seen| {
-        let (lost, count, may_answer) = (lost.clone(), count.clone(), may_answer.clone());
-        async move {
-            let session = seen
-                .headers
-                .get("mcp-session-id")?
-                .to_str()
-                .unwrap()
-                .to_owned();
-            let forgotten = || seen.error(StatusCode::NOT_FOUND, -32000, "Session not found");
-            let mut lost = {
-                let mut lost = lost.lock().unwrap();
-                if seen.method() == "tools/call" && lost.is_empty() {
-                    lost.push(session.clone());
-                }
-                lost.clone()
-            };
-            lost.retain(|lost| *lost == session);
-            match seen.method() {
-                "tools/list" => Some(seen.result(json!({"tools": [
-                    {"name": "send_money", "inputSchema": {"type": "object"}},
-                    {"name": "get_exchange_rate", "inputSchema": {"type": "object"}},
-                ]}))),
-                "ping" if !lost.is_empty() => {
-                    let _ = may_answer.acquire().await.unwrap();
-                    Some(forgotten())
-                }
-                "tools/call" if !lost.is_empty() => Some(forgotten()),
-                "tools/call" => {
-                    count.fetch_add(1, Ordering::SeqCst);
-                    None
-                }
-                _ => None,
-            }
-        }
-    })
-    .await;
-    (server, executed)
-}
-
-#[tokio::test]
-async fn an_approved_call_whose_session_was_lost_is_executed_once_by_whoever_holds_its_lease() {
-    for keeps_lease in [true, false] {
-        let may_answer = Arc::new(Semaphore::new(usize::from(keeps_lease)));
-        let (server, executed) = forgetful_bank(may_answer.clone()).await;
-        let url = server.url.to_string();
-        let world = world_with(|setup| setup.change_server(json!({ "url": url }))).await;
-        let staff = Staff::of(&world).await;
-        let (_, request) = asked(&staff.ann, "3.00").await;
-        approve(&staff.bob, &request).await.expect(200);
-        if keeps_lease {
-            becomes(&staff.ann, &request, "succeeded").await;
-            assert_eq!(executed.load(Ordering::SeqCst), 1);
-            assert_eq!(server.requests("tools/call").len(), 2);
-            continue;
-        }
-        server.until("ping", 1).await;
-        let taken = "fence = fence + 1, lease_until = statement_timestamp() - interval '1 second'";
-        change_row(&world, &request, taken).await;
-        becomes(&staff.ann, &request, "outcome_unknown").await;
-        may_answer.add_permits(1);
-        world.stop().await;
-        assert_eq!(executed.load(Ordering::SeqCst), 0);
-        assert_eq!(server.requests("tools/call").len(), 1);
-    }
 }

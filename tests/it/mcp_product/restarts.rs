@@ -2,20 +2,29 @@
 //! whether something ran twice, or ran although the chat was told that nothing was sent.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{self, File},
     io::Write,
     path::Path,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use axum::{Json, Router, extract::Request, http::Method};
+use axum::{
+    Json, Router,
+    extract::Request,
+    http::{Method, StatusCode},
+};
+use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
 use crate::support::{
     client::{Client, tool_results},
+    has::Has,
     model::{call, last_user, text, text_of},
+    scripted::{Scripted, Seen, json_reply, reply, text as said},
     servers::{Server, fastmcp, fastmcp_2, free_port, gateway_of, n8n, probe_command, proxy_of},
+    wait::eventually,
     world::World,
 };
 
@@ -214,4 +223,224 @@ async fn servers_that_are_killed_in_the_middle_of_chats_are_found_again_and_exec
         assert!(succeeded > RESTARTS, "{kind}: {told:?}");
     });
     futures_util::future::join_all(all).await;
+}
+
+/// Two instances of a server behind a proxy that sends a request again to the other one when the first dies over it. Each
+/// knows its own sessions only.
+#[derive(Default)]
+struct Instances {
+    sessions: [HashSet<String>; 2],
+    opened: usize,
+    /// How often each call was executed, by its argument `n`.
+    ledger: HashMap<String, usize>,
+}
+
+/// What becomes of an instance that has executed a call for the first time, as the argument `then` of the call says.
+const DIES: &str = "dies";
+const FORGETS: &str = "forgets";
+/// The connection breaks, and the instance goes on.
+const BREAKS: &str = "breaks";
+
+impl Instances {
+    fn answer(&mut self, at: usize, seen: &Seen) -> Option<crate::support::scripted::Reply> {
+        let lost = || {
+            let error = json!({ "code": -32600, "message": "session not found" });
+            let body = json!({ "jsonrpc": "2.0", "id": null, "error": error });
+            Some(json_reply(StatusCode::NOT_FOUND, &body))
+        };
+        let session = seen.headers.get("mcp-session-id");
+        match seen.method() {
+            "initialize" => {
+                self.opened += 1;
+                let session = format!("s{}", self.opened);
+                let result = json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "instance", "version": "1" },
+                });
+                let body = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "result": result });
+                let headers = [
+                    ("content-type", "application/json"),
+                    ("mcp-session-id", &session),
+                ];
+                let answer = reply(StatusCode::OK, &headers, body.to_string());
+                self.sessions[at].insert(session);
+                Some(answer)
+            }
+            "server/discover" => Some(seen.error(StatusCode::BAD_REQUEST, -32000, "no session")),
+            "GET" => Some(reply(StatusCode::METHOD_NOT_ALLOWED, &[], "")),
+            "DELETE" => Some(reply(StatusCode::OK, &[], "")),
+            _ if session.is_none_or(|id| !self.sessions[at].contains(id.to_str().unwrap())) => {
+                lost()
+            }
+            "ping" => Some(seen.result(json!({}))),
+            "tools/list" => {
+                let tools = ["pay", "pay_much", "pay_surely"]
+                    .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+                let look = ["look", "look_much"].map(|name| {
+                    let hints = json!({ "readOnlyHint": true });
+                    json!({ "name": name, "inputSchema": { "type": "object" }, "annotations": hints })
+                });
+                let tools: Vec<_> = tools.into_iter().chain(look).collect();
+                Some(seen.result(json!({ "tools": tools })))
+            }
+            "tools/call" => {
+                let given = &seen.body["params"]["arguments"];
+                let times = self
+                    .ledger
+                    .entry(given["n"].as_str().unwrap().to_owned())
+                    .or_default();
+                *times += 1;
+                match given["then"].as_str().filter(|_| *times == 1) {
+                    None => Some(seen.result(said("paid"))),
+                    Some(BREAKS) => None,
+                    Some(then) => {
+                        self.sessions[at].clear();
+                        (then == FORGETS).then(lost)?
+                    }
+                }
+            }
+            _ => Some(reply(StatusCode::ACCEPTED, &[], "")),
+        }
+    }
+
+    fn proxy(&mut self, seen: &Seen) -> crate::support::scripted::Reply {
+        let session = seen.headers.get("mcp-session-id");
+        let is_of_second =
+            session.is_some_and(|id| self.sessions[1].contains(id.to_str().unwrap()));
+        let at = usize::from(is_of_second);
+        let answer = self.answer(at, seen);
+        answer.unwrap_or_else(|| {
+            self.answer(1 - at, seen)
+                .expect("it dies the first time only")
+        })
+    }
+}
+
+#[tokio::test]
+async fn what_may_have_been_read_before_the_session_was_lost_is_executed_once_at_every_door() {
+    let instances = Arc::new(Mutex::new(Instances::default()));
+    let behind = instances.clone();
+    let server = Scripted::start(move |seen: Seen| {
+        let behind = behind.clone();
+        async move { behind.lock().unwrap().proxy(&seen) }
+    })
+    .await;
+    let pack = format!(
+        "metadata: {{ id: mesh, displayName: M, description: M, defaultLanguage: en }}\n\
+         languages: {{ en: {{ systemPrompt: Hi }} }}\n\
+         llm: {{ provider: none }}\n\
+         flows: {{ authentication: {{ required: true, rolesAttribute: roles }} }}\n\
+         mcp:\n  servers:\n    - {{ name: mesh, transport: streamable-http, url: \"{}\", toolAccess: {{ default: public, \
+         approval: [{{ tools: [pay_much, look_much], approvers: [boss] }}], confirm: [{{ tools: [pay_surely] }}] }} }}\n",
+        server.url
+    );
+    let world = World::with(|setup| setup.packs = vec![("mesh".to_owned(), pack)]).await;
+    let mut person = DevelopmentUser::default();
+    (person.user, person.locale) = ("ana".to_owned(), Some("es".to_owned()));
+    let (ana, boss) = (
+        world.someone(&person).await,
+        world.user("bob", &["boss"]).await,
+    );
+    crate::support::many::connections_of(&ana, "mesh", &[("mesh", "ready")]).await;
+    let executed = |n: &str| {
+        instances
+            .lock()
+            .unwrap()
+            .ledger
+            .get(n)
+            .copied()
+            .unwrap_or_default()
+    };
+    let is_told = |said: &str| {
+        assert!(
+            said.contains(
+                "resultado desconocido: el servidor no conocía la sesión; vuelve a pedirlo si"
+            ),
+            "{said}"
+        );
+    };
+    let chat = ana.open("mesh").await;
+    let typed = async |tool: &str, n: &str, then: Option<&str>| {
+        let arguments = json!({ "n": n, "then": then });
+        ana.say_and_wait(&chat, &format!("/call mesh {tool} {arguments}"))
+            .await;
+        tool_results(&ana, &chat).await.pop().unwrap_or_default()
+    };
+    let over_mcp = async |n: &str, then: Option<&str>| {
+        let params = json!({ "name": "mesh__pay", "arguments": { "n": n, "then": then } });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let request = ana
+            .request(Method::POST, "/mcp/mesh")
+            .header("mcp-protocol-version", "2025-11-25")
+            .json(&body);
+        ana.send(request).await.expect(200)["result"].clone()
+    };
+    let consented = async |tool: &str, n: &str, then: Option<&str>, wanted: &str| {
+        typed(tool, n, then).await;
+        let mine = ana
+            .get("/v1/approvals?role=requester&limit=1")
+            .await
+            .expect(200);
+        let request = &mine["items"][0];
+        let path = format!("/v1/approvals/{}", request["id"].as_str().unwrap());
+        let decision = json!({ "decision": "approve", "args_sha256": request["args_sha256"] });
+        let decider = if tool == "pay_surely" { &ana } else { &boss };
+        decider
+            .post(&format!("{path}/decision"), decision)
+            .await
+            .expect(200);
+        let mut view = Value::Null;
+        eventually(async || {
+            view = ana.get(&path).await.expect(200);
+            view["state"] != "approved" && view["state"] != "executing"
+        })
+        .await;
+        view.has(json!({ "state": wanted }));
+        view
+    };
+    for then in [DIES, FORGETS, BREAKS] {
+        let n = |door: &str| format!("{door} {then}");
+        let result = typed("pay", &n("typed"), Some(then)).await;
+        result.has(json!({ "status": "outcome_unknown" }));
+        is_told(result["text"].as_str().unwrap());
+        typed("pay", &n("typed next"), None)
+            .await
+            .has(json!({ "status": "succeeded" }));
+        let result = over_mcp(&n("mcp"), Some(then)).await;
+        assert_eq!(result["isError"], true, "{result}");
+        is_told(result["content"][0]["text"].as_str().unwrap());
+        for tool in ["pay_much", "pay_surely", "look_much"] {
+            let view = consented(tool, &n(tool), Some(then), "outcome_unknown").await;
+            is_told(view["reason"].as_str().unwrap());
+            assert_eq!(executed(&n(tool)), 1, "{tool}, {then}");
+        }
+        assert_eq!(
+            ["typed", "typed next", "mcp"].map(|door| executed(&n(door))),
+            [1, 1, 1],
+            "{then}"
+        );
+        // What its server calls harmless is made once more in a new session.
+        typed("look", &n("look"), Some(then))
+            .await
+            .has(json!({ "status": "succeeded" }));
+        assert_eq!(executed(&n("look")), 2, "{then}");
+    }
+    // A restart between calls costs nothing, since an idle session is asked first.
+    let forget = || instances.lock().unwrap().sessions = Default::default();
+    for door in ["typed", "mcp", "consented"] {
+        forget();
+        tokio::time::sleep(Duration::from_millis(2100)).await;
+        match door {
+            "typed" => {
+                typed("pay", door, None)
+                    .await
+                    .has(json!({ "status": "succeeded" }));
+            }
+            "mcp" => assert_ne!(over_mcp(door, None).await["isError"], true),
+            _ => {
+                consented("pay_much", door, None, "succeeded").await;
+            }
+        }
+        assert_eq!(executed(door), 1, "{door}");
+    }
 }

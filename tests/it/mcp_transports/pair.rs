@@ -282,24 +282,30 @@ async fn a_call_whose_stream_ends_is_not_made_again_and_the_next_one_opens_a_new
 }
 
 #[tokio::test]
-async fn a_session_that_is_lost_is_opened_again_and_the_call_made_once() {
+async fn a_call_whose_session_is_lost_is_not_made_again_and_the_next_one_opens_a_new_stream() {
     let executed = Arc::new(Mutex::new(0));
     let count = executed.clone();
     let (server, _line) = pair("/messages", move |seen: Seen, _| {
         let count = count.clone();
         async move {
             let mut count = count.lock().unwrap();
-            match seen.method() {
-                "tools/call" => *count += 1,
-                "ping" => {}
-                _ => return None,
+            if seen.method() != "tools/call" {
+                return None;
             }
+            *count += 1;
             (*count == 1).then(|| reply(StatusCode::NOT_FOUND, &[], "Session not found"))
         }
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
+    let arguments = args(&json!({}));
+    let error = mcp
+        .call(&key, &spec, request("echo", &arguments), options())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, CallError::SessionLost { .. }), "{error:?}");
+    assert_eq!(*executed.lock().unwrap(), 1);
+    mcp.call(&key, &spec, request("echo", &arguments), options())
         .await
         .unwrap();
     assert_eq!(

@@ -124,7 +124,6 @@ impl Client {
             limits.redirects = 0;
         }
         let attempts = match request {
-            Request::Ping => Attempts::Probe,
             _ if open.idempotency_key.is_some() => Attempts::Once,
             Request::Call { .. } => Attempts::ToCall,
             _ => Attempts::ToRead,
@@ -231,8 +230,6 @@ pub(super) enum Attempts {
     ToCall,
     /// At most once. If the token ended too early, it is replaced for the next request.
     Once,
-    /// Once, and every response is passed on as it is.
-    Probe,
 }
 
 impl Client {
@@ -246,7 +243,7 @@ impl Client {
     ) -> Result<Response, Failure> {
         let token = self.sign(&mut request, None).await?;
         on_send();
-        let Some(token) = token.filter(|_| attempts != Attempts::Probe) else {
+        let Some(token) = token else {
             return self.send_with_cookies(request).await;
         };
         let sent_at = clock::instant();

@@ -11,10 +11,11 @@ use http::{HeaderMap, StatusCode, header};
 
 use crate::{
     answer,
-    error::{Failure, RefusalBody, SessionDoubt},
+    error::{Failure, SessionDoubt},
     oauth::Challenge,
     redaction::Redactor,
 };
+use domain::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND};
 use egress::{Body, EgressError, ErrorKind, Response};
 
 /// The most bytes that are read of a refusal.
@@ -101,26 +102,32 @@ impl Refusal {
         }
     }
 
-    /// The failure for a request in a session. Servers refuse an unknown session with one of these statuses and any body, and
-    /// a tool may refuse a call in exactly the same way.
+    /// The failure for a request in a session. Servers refuse an unknown session with one of these statuses and any body; only
+    /// two codes of JSON-RPC say that it was the request that was refused.
     pub(super) fn failure_in_session(&self, redactor: &Redactor, request: i64) -> Failure {
         let own = self.failure(redactor, Some(request));
-        match (self.status, own) {
-            (
-                StatusCode::BAD_REQUEST
-                | StatusCode::UNAUTHORIZED
-                | StatusCode::FORBIDDEN
-                | StatusCode::NOT_FOUND,
-                own,
-            ) if !matches!(own, Failure::ScopeRequired(_)) => {
+        let is_about_request = matches!(
+            own,
+            Failure::ScopeRequired(_)
+                | Failure::Refused {
+                    code: Some(METHOD_NOT_FOUND | INVALID_PARAMS),
+                    ..
+                }
+        );
+        match self.status {
+            StatusCode::BAD_REQUEST
+            | StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+                if !is_about_request =>
+            {
                 Failure::SessionInDoubt(Box::new(SessionDoubt {
                     status: self.status.as_u16(),
-                    body: RefusalBody::read(&self.body),
                     words: self.to_message(redactor),
                     own,
                 }))
             }
-            (_, own) => own,
+            _ => own,
         }
     }
 

@@ -50,7 +50,7 @@ use domain::{
     tool::Tool,
     trace_context::TRACES,
 };
-use mcp::{CallError, CallOptions, Key, RepeatCheck, schemas};
+use mcp::{CallError, CallOptions, Key, schemas};
 use store::{
     approvals::{Transition, TransitionGuard},
     audit::AuditRow,
@@ -104,7 +104,7 @@ pub async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result
     let Some(approval) = claim(app, tenant, id).await? else {
         return withdraw(app, tenant, id).await.map(|_| ());
     };
-    let (span, approval) = (Span::current(), Arc::new(approval));
+    let span = Span::current();
     if let (Some(run), Some(conversation)) = (approval.run, approval.conversation) {
         span.record("run", field::display(run));
         span.record("conversation", field::display(conversation));
@@ -135,7 +135,7 @@ fn span_of(approval: &Approval) -> Span {
 }
 
 /// Checks a claimed call, sends it once, and writes the outcome.
-async fn send_claimed(app: &Arc<App>, approval: Arc<Claimed>) -> Result<()> {
+async fn send_claimed(app: &Arc<App>, approval: Claimed) -> Result<()> {
     let cancel = CancellationToken::new();
     let result = tokio::select! {
         result = check_and_send(app, &approval, cancel.clone()) => result?,
@@ -196,7 +196,7 @@ pub async fn heartbeat(app: &App, approval: &Claimed) -> Result<bool> {
 /// Checks a claimed call again and sends it once; `None` when it was not sent, and the row says why.
 async fn check_and_send(
     app: &Arc<App>,
-    approval: &Arc<Claimed>,
+    approval: &Claimed,
     cancel: CancellationToken,
 ) -> Result<Option<ToolResult>> {
     let prepared = match prepare(app, approval).await {
@@ -226,7 +226,6 @@ async fn check_and_send(
     let options = CallOptions {
         cancel,
         idempotency_key: Some(approval.id.to_string()),
-        repeat_check: Some(repeat_check(app, approval)),
         ..CallOptions::default()
     };
     let answer = permit.call(&approval.tool, &arguments, options).await;
@@ -567,19 +566,6 @@ pub async fn start(
     tx.commit().await?;
     notify_listeners(app, &started);
     Ok(None)
-}
-
-/// Allows the repetition of a call whose session was lost only within the same execution: before the request expires,
-/// and while this process holds the lease that the call was sent under.
-fn repeat_check(app: &Arc<App>, approval: &Arc<Claimed>) -> RepeatCheck {
-    let (app, approval) = (app.clone(), approval.clone());
-    RepeatCheck::new(move || {
-        let (app, approval) = (app.clone(), approval.clone());
-        Box::pin(async move {
-            app.clock.now() < approval.expires_at
-                && heartbeat(&app, &approval).await.unwrap_or(false)
-        })
-    })
 }
 
 fn call_context<'a>(app: &'a Arc<App>, approval: &'a Approval) -> CallContext<'a> {

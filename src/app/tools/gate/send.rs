@@ -504,6 +504,8 @@ impl Permit<'_> {
         call_id: &str,
         answer: Result<ToolOutcome, CallError>,
     ) -> ToolResult {
+        let language = self.caller.principal.locale.as_deref();
+        let texts = texts::in_language(language.unwrap_or("en"));
         let result = match answer {
             Ok(outcome) => {
                 let status = if outcome.is_error {
@@ -514,8 +516,6 @@ impl Permit<'_> {
                 // Some readers of this text cannot handle a NUL.
                 let mut text = outcome.text.replace('\0', "\u{fffd}");
                 if outcome.is_error && text.trim().is_empty() {
-                    let language = self.caller.principal.locale.as_deref();
-                    let texts = texts::in_language(language.unwrap_or("en"));
                     text = texts.render(texts::Key::ToolErrorWithoutWords, &[]);
                 }
                 ToolResult {
@@ -524,6 +524,10 @@ impl Permit<'_> {
                         .filter(|raw| self.caller.run.is_none() || raw.get().len() <= MAX_RAW),
                     ..counted_result(call_id, status, text)
                 }
+            }
+            Err(CallError::SessionLost { message, .. }) => {
+                let text = texts.render(texts::Key::CallSessionLost, &[("reason", &message)]);
+                counted_result(call_id, CallStatus::OutcomeUnknown, text)
             }
             Err(error) => without_answer(call_id, self.server, &error),
         };
@@ -554,7 +558,10 @@ fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> Tool
             (CallStatus::Failed, format!("failed: {error}"))
         }
         CallError::Cancelled { sent: false } => (CallStatus::Cancelled, error.to_string()),
-        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled { .. } => (
+        CallError::TimedOut(_)
+        | CallError::OutcomeUnknown(_)
+        | CallError::SessionLost { .. }
+        | CallError::Cancelled { .. } => (
             CallStatus::OutcomeUnknown,
             format!("outcome unknown: {error}; {unknown}"),
         ),
