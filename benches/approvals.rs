@@ -4,7 +4,11 @@
 use std::{os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
 use chatelaine::{app::tools::approvals, cli::private_postgres::PrivatePostgres};
-use domain::{clock, config::Environment, principal::Principal};
+use domain::{
+    clock,
+    config::Environment,
+    principal::{Audience, Principal},
+};
 use futures_util::{StreamExt, future::join_all, stream};
 use serde_json::{Value, json};
 
@@ -236,6 +240,7 @@ async fn badge(server: &str) {
         locale: None,
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     };
     let mut times = Vec::new();
     for _ in 0..COUNTS {

@@ -16,7 +16,7 @@ use domain::{
     json::Json,
     message::CallStatus,
     policy::Origin,
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 use rmcp::{
     ClientLifecycleMode, ClientServiceExt, RoleClient,
@@ -131,6 +131,7 @@ impl Sides {
             locale: None,
             authenticated: true,
             key: None,
+            audience: Audience::default(),
         };
         let pack = world
             .app()

@@ -3,7 +3,11 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use chatelaine::app::tools::toolset;
-use domain::{clock, ids::AgentId, principal::Principal};
+use domain::{
+    clock,
+    ids::AgentId,
+    principal::{Audience, Principal},
+};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
@@ -83,6 +87,7 @@ async fn toolsets(url: &str) {
         locale: None,
         authenticated: true,
         key: None,
+        audience: Audience::default(),
     };
     let agent = AgentId::parse("many").unwrap();
     let mut cold = Vec::new();

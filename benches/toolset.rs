@@ -136,6 +136,7 @@ mcp:
         now: Clock::System.now(),
         vars: &pack.vars,
         exceeded: &[],
+        only_reads: false,
     };
     let who = EffectiveAccess::default();
     let decided = || {

@@ -69,6 +69,7 @@ pub struct App {
     pub registry: registry::Registry,
     pub keys: keys::Keys,
     pub(crate) policy_trials: policy_trials::TrialsUnderWay,
+    pub(crate) known_policies: replicas::KnownPolicies,
     pub webhooks: webhooks::Webhooks,
     pub orchestrator: orchestrator::Orchestrator,
     /// Set when the first discovery of servers has ended.
@@ -173,6 +174,7 @@ impl App {
             client_calls: client_tools::OpenCalls::default(),
             keys,
             policy_trials: policy_trials::TrialsUnderWay::default(),
+            known_policies: replicas::KnownPolicies::default(),
             webhooks: webhooks::Webhooks::new(egress.for_tenants()),
             orchestrator: new_orchestrator(),
             packs,
@@ -261,6 +263,12 @@ impl App {
             replicas::HEARTBEAT_INTERVAL,
             "say how this replica is",
             async move |app| replicas::announce(app, started_at).await,
+        ));
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "compare the rules of the replicas",
+            async move |app| replicas::compare_policies(app, started_at).await,
         ));
         let mut known = HashMap::new();
         tasks.spawn(every(app(), POLL, "look for news", async move |app| {

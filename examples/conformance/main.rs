@@ -8,7 +8,7 @@
 mod sign_in;
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io::{self, Write},
     process::ExitCode,
     sync::Arc,
@@ -28,6 +28,7 @@ use domain::{
     oauth::ClientProof,
     owner::SharedKey,
     pin::Pin,
+    policy::OtherPolicies,
     secret::Secret,
     server::{
         AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
@@ -320,8 +321,9 @@ fn spec(url: Url) -> ServerSpec {
         tool_access: None,
         tools: None,
         pin: Pin::default(),
-        held: BTreeSet::new(),
-        summaries: std::collections::BTreeMap::new(),
+        held: BTreeMap::new(),
+        elsewhere: OtherPolicies::default(),
+        summaries: BTreeMap::new(),
         required: false,
         per_tenant: false,
         at_start: false,

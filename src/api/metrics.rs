@@ -288,6 +288,10 @@ pub(super) fn recorder() -> &'static PrometheusHandle {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         metrics::describe_gauge!("chatelaine_build_info", "1, with the `version`");
         gauge!("chatelaine_build_info", &version).set(1.0);
+        metrics::describe_gauge!(
+            "chatelaine_packs_info",
+            "1 for the `digest` of an `agent`'s rules in this replica's packs, 0 for one before"
+        );
         handle
     })
 }

@@ -76,10 +76,7 @@ pub(super) async fn metrics(
             text
         }
     };
-    (
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        text,
-    )
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }
 
 /// This document.

@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use super::{keys, serve};
 use crate::app::{
     accounts::find_tenant,
+    platform::replicas,
     tools::{
         kept_calls::{self, KeptCall},
         policy_trials::{judge, judge_example, judged},
@@ -24,7 +25,10 @@ use domain::{
     config::{Config, Environment},
     ids::AgentId,
     pack::Pack,
-    policy::trial::{Trial, Verdict},
+    policy::{
+        PolicyDigest,
+        trial::{Trial, Verdict},
+    },
 };
 use packs::{Example, Expected, PackSnapshot, PackStore};
 use store::{Db, kept_calls::Selection};
@@ -40,6 +44,19 @@ pub enum Command {
     /// Say what would become of calls, and which rule decides. Fails when an example becomes something else than it
     /// expects.
     Test(Args),
+    /// Say which rules of an agent count while replicas have different ones. It holds while a replica has them.
+    Settle {
+        #[arg(value_parser = AgentId::parse)]
+        agent: AgentId,
+        /// The digest of the rules, as the doctor, the log and `GET /v1/admin/replicas` show it.
+        #[arg(value_parser = parse_digest)]
+        digest: PolicyDigest,
+    },
+}
+
+fn parse_digest(text: &str) -> Result<PolicyDigest, String> {
+    PolicyDigest::parse(text)
+        .ok_or_else(|| "write the 64 hexadecimal digits of the rules".to_owned())
 }
 
 #[derive(Debug, clap::Args)]
@@ -67,7 +84,15 @@ fn parse_days(text: &str) -> Result<u16, String> {
 }
 
 pub async fn run(command: Command, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
-    let Command::Test(args) = command;
+    let args = match command {
+        Command::Test(args) => args,
+        Command::Settle { agent, digest } => {
+            let settle = async |db| Ok(replicas::settle_policy(&db, &agent, digest).await?);
+            serve::with_database(config, env, settle).await?;
+            print_line(&format!("the rules {digest} count for {agent} now"));
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let folder = args.packs.as_ref().unwrap_or(&config.packs);
     let packs = PackStore::load(folder, env, config.mcp_servers.as_ref())?.snapshot();
     if let Some(file) = &args.file {

@@ -237,7 +237,10 @@ async fn register_keys(app: &App) -> Result<()> {
 async fn join_replicas(app: &Arc<App>) -> Result<()> {
     let started_at = app.clock.now();
     let announce = || replicas::announce(app, started_at);
-    while_busy(app.config.database_wait, announce).await
+    while_busy(app.config.database_wait, announce).await?;
+    // And it learns their rules before it serves.
+    let compare = || replicas::compare_policies(app, started_at);
+    while_busy(app.config.database_wait, compare).await
 }
 
 /// Does `work` again, for so long, while the database is busy.

@@ -491,17 +491,6 @@ def tenant_key_damaged(here):
 
 
 @contextlib.contextmanager
-def nobody_scraped(here):
-    settings = here.folder / "prometheus.yml"
-    before = settings.read_text()
-    settings.write_text(json.dumps({**json.loads(before), "scrape_configs": []}))
-    here.prometheus.send_signal(signal.SIGHUP)
-    yield
-    settings.write_text(before)
-    here.prometheus.send_signal(signal.SIGHUP)
-    wait_until("both replicas are scraped", lambda: len(here.ask_prometheus("up == 1")) == 2)
-
-
 @contextlib.contextmanager
 def webhook_refused(here):
     """Events for a receiver that answers 500."""
@@ -579,7 +568,6 @@ FAULTS = {
     "ChatelaineReplicaAbsent": lambda here: killed(here, 1),
     "ChatelaineCredentialsUnreadable": credential_damaged,
     "ChatelaineTenantKeysUnreadable": tenant_key_damaged,
-    "ChatelaineAbsent": nobody_scraped,
     "ChatelaineKeysIncomplete": key_missing,
 }
 

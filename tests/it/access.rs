@@ -981,7 +981,10 @@ async fn every_route_answers_every_caller_as_the_table_says() {
             } else if expected == 401 {
                 says_why(path, &answer);
                 let challenge = answer.header("www-authenticate");
-                assert!(challenge.contains(r#"error="invalid_token""#), "{path}: {challenge}");
+                assert!(
+                    challenge.contains(r#"error="invalid_token""#),
+                    "{path}: {challenge}"
+                );
             }
         }
     }

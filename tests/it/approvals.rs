@@ -14,6 +14,7 @@ mod lost_rights; // when a requester or an approver may not any more
 mod machine; // all of it at random, against a model
 mod notices; // what approvers hear where they chat
 mod personal; // with everybody's own credential
+mod replicas; // that have different packs
 mod restored; // when the database is a backup
 mod rules; // which state follows which, and codes
 mod spellings; // members that another reader takes for others

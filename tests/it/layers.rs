@@ -102,6 +102,7 @@ const RESERVED: [(&str, &[&str], &str); 15] = [
             "crates/telemetry",
             "crates/terminal",
             "src/cli/demo/model.rs",
+            "src/cli/doctor/address.rs",
         ],
         "app and domain know nothing of HTTP",
     ),

@@ -13,8 +13,8 @@ use domain::{
     ids::ServerId,
     pin::{HeldTool, Pin},
     policy::{
-        ApprovalPolicy, Decision, DefaultAccess, Denial, EffectiveAccess, ToolAccess, ToolPattern,
-        is_offered,
+        ApprovalPolicy, Decision, DefaultAccess, Denial, EffectiveAccess, OtherPolicies,
+        ToolAccess, ToolPattern, is_offered,
     },
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -52,6 +52,7 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         tools,
         pin: Pin::Hold,
         held: BTreeMap::new(),
+        elsewhere: OtherPolicies::default(),
         summaries: BTreeMap::new(),
         required: false,
         per_tenant: false,

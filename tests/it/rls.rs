@@ -14,9 +14,9 @@ use uuid::Uuid;
 use crate::support::db::TestDb;
 
 /// The tables that are no tenant's: the tenants themselves, what servers list for all of them and what of it was
-/// accepted, work of one replica, the replicas, the releases, the key ring and who has it, the operator's trail, and the
+/// accepted, work of one replica, the replicas and which policies count there, the releases, the key ring and who has it, the operator's trail, and the
 /// list of migrations.
-const NOT_OF_A_TENANT: [&str; 12] = [
+const NOT_OF_A_TENANT: [&str; 13] = [
     "tenants",
     "catalogs_of_all",
     "pinned_servers_of_all",
@@ -28,6 +28,7 @@ const NOT_OF_A_TENANT: [&str; 12] = [
     "operator_request_answers",
     "releases",
     "replicas",
+    "settled_policies",
     "_sqlx_migrations",
 ];
 
@@ -276,6 +277,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ),
     ("secrets", "tenant_id id version"),
     ("server_settings", "tenant_id id version"),
+    ("settled_policies", "*"),
     ("sign_outs", "tenant_id user_id changed_at"),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
@@ -290,7 +292,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 11] = [
+const SYSTEM_WRITES: [&str; 12] = [
     "tenants",
     "jobs",
     "keks",
@@ -302,6 +304,7 @@ const SYSTEM_WRITES: [&str; 11] = [
     "pinned_tools_of_all",
     "releases",
     "replicas",
+    "settled_policies",
 ];
 
 const CONDITION: &str =

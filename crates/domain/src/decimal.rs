@@ -2,6 +2,8 @@
 
 use std::{cmp::Ordering, fmt::Write as _};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 /// Exponents beyond this are not compared.
 const MAX_EXPONENT: i64 = 1_000_000_000_000;
 /// Zeros that are written so that a number needs no exponent.
@@ -16,6 +18,19 @@ pub struct Decimal {
     /// Without zeros at either end; empty for zero.
     digits: String,
     point: i64,
+}
+
+impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.canonical())
+    }
+}
+
+impl<'de> Deserialize<'de> for Decimal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| de::Error::custom("no decimal number"))
+    }
 }
 
 impl Decimal {

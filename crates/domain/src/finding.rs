@@ -85,6 +85,8 @@ codes! {
     KeysLacking = "keys.lacking": Error;
     KeysReplicas = "keys.replicas": Warning;
     KeysTenant = "keys.tenant": Error;
+    ReplicasPacks = "replicas.packs": Error;
+    ReplicasSettings = "replicas.settings": Warning;
     PacksBroken = "packs.broken": Error;
     PacksVariable = "packs.variable": Error;
     PacksDoubtful = "packs.doubtful": Warning;

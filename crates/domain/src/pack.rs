@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     ids::AgentId,
@@ -180,7 +180,8 @@ pub const CHOSEN_CLAIMS: [&str; 18] = [
     "avatar",
 ];
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Authentication {
     /// `false`: guests may chat, with the one role `guest`.
     pub required: bool,

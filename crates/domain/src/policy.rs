@@ -11,15 +11,17 @@ mod denial;
 mod limit;
 mod lookalikes;
 pub mod names;
+mod replicated;
 pub mod trial;
 
 use std::{
     cell::OnceCell,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::condition::Known;
 pub use self::{
@@ -28,6 +30,7 @@ pub use self::{
     limit::{Amount, CallUsage, Consequence, Limit, LimitScope, LimitedCall, SumKey, SumUse},
     lookalikes::Standing,
     names::SampleCall,
+    replicated::{AgentPolicy, OtherPolicies, PolicyDigest, PolicyOverride, ServerPolicy},
 };
 use super::{
     json::Json,
@@ -38,7 +41,7 @@ use super::{
 };
 
 /// A tool name in which `*` stands for any characters, none included.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ToolPattern(pub String);
 
@@ -77,7 +80,8 @@ fn any_matches(patterns: &[ToolPattern], tool: &str) -> bool {
 }
 
 /// `toolAccess` of one server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ToolAccess {
     pub default: DefaultAccess,
     /// Legacy: tools for everyone. Never together with `roles` (refused at load).
@@ -92,7 +96,7 @@ pub struct ToolAccess {
 }
 
 /// `toolAccess.default`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DefaultAccess {
     #[default]
     None,
@@ -140,8 +144,8 @@ impl ToolAccess {
 }
 
 /// Calls of these tools need somebody's consent: that of others, or a confirmation of the user who makes them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalPolicy {
     pub tools: Vec<ToolPattern>,
     /// Only the calls for which this holds. Absent: all.
@@ -196,7 +200,8 @@ impl ApprovalPolicy {
 }
 
 /// Calls of these tools are not made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DenyRule {
     pub tools: Vec<ToolPattern>,
     /// Only the calls for which this holds. Absent: all.
@@ -204,6 +209,13 @@ pub struct DenyRule {
     /// Why, for the model and its user.
     pub reason: String,
 }
+
+/// Forbids calls that may change something while the policy of another replica is not known.
+static UPDATING: LazyLock<DenyRule> = LazyLock::new(|| DenyRule {
+    tools: Vec::new(),
+    when: None,
+    reason: "the rules are being updated; try again in some minutes".to_owned(),
+});
 
 /// Who asks, as one pack sees them: roles computed from the claims, and whether `adminUsers` names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -290,6 +302,10 @@ pub fn decide<'a>(
     if let Err(denial) = admit(server, who, tool) {
         return Decision::Deny(denial);
     }
+    // Nobody is asked for consent either: the approvers of a rule that is not known may be others.
+    if server.elsewhere.is_unknown && !facts.only_reads {
+        return Decision::Refuse(&UPDATING);
+    }
     let call = JudgedCall::new(who, facts);
     let mut denied = server.deny_rules(tool);
     if let Some(rule) = denied.find(|rule| call.is_of(rule.when.as_ref())) {
@@ -335,8 +351,18 @@ impl<'f> JudgedCall<'f> {
     /// Whether a rule is about it: one without a condition, or whose condition holds or cannot be evaluated.
     fn is_of(&self, when: Option<&Condition>) -> bool {
         when.is_none_or(|when| {
-            let known = || Known::new(self.facts, self.who.roles.iter());
-            when.holds(self.known.get_or_init(known)) != Some(false)
+            let known = |vars| {
+                let facts = CallFacts {
+                    vars,
+                    ..*self.facts
+                };
+                Known::new(&facts, self.who.roles.iter())
+            };
+            let holds = match when.vars() {
+                Some(vars) => when.holds(&known(vars)),
+                None => when.holds(self.known.get_or_init(|| known(self.facts.vars))),
+            };
+            holds != Some(false)
         })
     }
 }
@@ -497,14 +523,33 @@ pub fn find_held_back<'s>(
 
 /// The same, whether or not the tools of the server are loaded.
 fn admit_to_loaded(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> Result<(), Denial> {
-    let allowlist = server.tools.as_ref();
+    admit_by(
+        server.tools.as_deref(),
+        server.tool_access.as_ref(),
+        who,
+        tool,
+    )?;
+    let admits = |it: &ServerPolicy| {
+        admit_by(it.tools.as_deref(), it.tool_access.as_ref(), who, tool).is_ok()
+    };
+    if !server.elsewhere.admitting.iter().all(|other| admits(other)) {
+        return Err(Denial::OtherReplica);
+    }
+    Ok(())
+}
+
+fn admit_by(
+    allowlist: Option<&[ToolPattern]>,
+    access: Option<&ToolAccess>,
+    who: &EffectiveAccess,
+    tool: &str,
+) -> Result<(), Denial> {
     if allowlist.is_some_and(|allowlist| !any_matches(allowlist, tool)) {
         return Err(Denial::NotInAllowlist);
     }
     if who.admin {
         return Ok(());
     }
-    let access = server.tool_access.as_ref();
     admits(access.ok_or(Denial::NoToolAccess)?, who, tool)
 }
 

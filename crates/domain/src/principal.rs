@@ -265,10 +265,14 @@ impl Admin {
 
 /// The rules of a pack's own servers and of those that it takes from the tenant's registry.
 pub(super) fn tool_accesses(pack: &Pack) -> impl Iterator<Item = &ToolAccess> {
-    let own = pack.servers.iter().map(|server| &server.tool_access);
-    let references = pack
-        .references
-        .iter()
-        .map(|reference| &reference.tool_access);
-    own.chain(references).flatten()
+    let own = pack.servers.iter();
+    let own = own.map(|server| (&server.tool_access, &server.elsewhere));
+    let references = pack.references.iter();
+    let references = references.map(|it| (&it.tool_access, &it.elsewhere));
+    own.chain(references).flat_map(|(access, elsewhere)| {
+        let others = elsewhere.admitting.iter();
+        access
+            .iter()
+            .chain(others.flat_map(|other| &other.tool_access))
+    })
 }

@@ -25,7 +25,7 @@ pub use self::{
 use super::{
     ids::ServerId,
     pin::Pin,
-    policy::{ToolAccess, ToolPattern},
+    policy::{OtherPolicies, ToolAccess, ToolPattern},
     server::Timeouts,
 };
 
@@ -71,6 +71,8 @@ pub struct ServerRef {
     pub tool_access: Option<ToolAccess>,
     pub tools: Option<Vec<ToolPattern>>,
     pub pin: Pin,
+    /// What other replicas say of it that have another policy; no pack says it.
+    pub elsewhere: OtherPolicies,
     pub required: bool,
     pub timeouts: Timeouts,
 }

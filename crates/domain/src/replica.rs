@@ -1,9 +1,14 @@
 //! A process of this program among those that share a database, and whether it can do its work.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use super::ids::ReplicaId;
+use super::{
+    ids::{AgentId, ReplicaId},
+    policy::PolicyDigest,
+};
 
 /// What a process does before it serves.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -71,4 +76,10 @@ pub struct Replica {
     /// It has said nothing for a minute: it was killed, or cannot reach the database.
     pub silent: bool,
     pub readiness: Readiness,
+    /// Agent → the SHA-256 of its policy there: who may call and approve what, with which limits and pins. Where two
+    /// replicas differ, the stricter policy decides at both.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
+    pub policies: BTreeMap<AgentId, PolicyDigest>,
+    /// A digest of each group of settings that must be the same at all replicas.
+    pub settings: BTreeMap<String, String>,
 }

@@ -12,7 +12,7 @@ use super::{
     ids::ServerId,
     oauth::{ClientProof, OAuthConfig},
     pin::{HeldTool, Pin},
-    policy::{ToolAccess, ToolPattern},
+    policy::{OtherPolicies, ToolAccess, ToolPattern},
     secret::Secret,
     tool::Tool,
 };
@@ -35,6 +35,8 @@ pub struct ServerSpec {
     pub pin: Pin,
     /// The tools that are not as somebody accepted them, for one tenant and one list of the server; no pack says them.
     pub held: BTreeMap<String, HeldTool>,
+    /// What other replicas say of it that have another policy; no pack says it.
+    pub elsewhere: OtherPolicies,
     /// Tool → language tag → what a call of it means, in a sentence with `{argument}`s, for people.
     pub summaries: BTreeMap<String, BTreeMap<String, String>>,
     /// Start fails when the server is down.
@@ -249,6 +251,7 @@ impl ServerSpec {
             tools: _,
             pin: _,
             held: _,
+            elsewhere: _,
             summaries: _,
             user_config: _,
             credential_test: _,

@@ -383,9 +383,12 @@ impl Mcp {
         };
         match self.call(key, spec, request, options).await {
             Ok(outcome) => Ok(!outcome.is_error && outcome.input.is_none()),
-            Err(CallError::Refused { .. } | CallError::SessionLost { status: 401 | 403, .. }) => {
-                Ok(false)
-            }
+            Err(
+                CallError::Refused { .. }
+                | CallError::SessionLost {
+                    status: 401 | 403, ..
+                },
+            ) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -366,15 +366,13 @@ impl<'a> Field<'a> {
         let begins = text.match_indices("${").chain(text.match_indices("{env:"));
         // `$${` is a literal.
         let begins = begins.filter(|(at, _)| !text[..*at].ends_with('$'));
-        let names = begins.map(|(at, opening)| {
+        let mut names = begins.map(|(at, opening)| {
             let name = &text[at + opening.len()..];
             let name = name.strip_prefix("env.").unwrap_or(name);
             let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             &name[..end.unwrap_or(name.len())]
         });
-        let refused = names
-            .filter_map(|name| self.context.why_withheld(name))
-            .next();
+        let refused = names.find_map(|name| self.context.why_withheld(name));
         if let Some((message, hint)) = &refused {
             self.error(message, hint);
         }

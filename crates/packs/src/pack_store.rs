@@ -1,11 +1,14 @@
 //! The packs in force. The program starts with all of them or not at all. Later, a broken new version is reported and
 //! the last good one stays. Readers take an immutable [`PackSnapshot`] and keep it as long as they like.
+//!
+//! What readers get is what the files say, and no more than the policies of other replicas allow, too
+//! ([`PackStore::override_policies`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -24,7 +27,13 @@ use super::{
     parse_context::UnsetPolicy,
     report::{LoadError, Report, Severity},
 };
-use domain::{config::Environment, ids::AgentId, pack::Pack, secret::Secret};
+use domain::{
+    config::Environment,
+    ids::AgentId,
+    pack::Pack,
+    policy::{AgentPolicy, PolicyOverride},
+    secret::Secret,
+};
 
 /// How often the files are checked for changes. A change counts when two checks in a row see it, so that a
 /// half-written file is not read.
@@ -38,7 +47,11 @@ struct Inner {
     folder: PathBuf,
     env: Environment,
     mcp_servers: Option<Secret>,
+    /// What the files say.
+    files: ArcSwap<PackSnapshot>,
+    /// The same beside the policies of other replicas.
     snapshot: ArcSwap<PackSnapshot>,
+    overrides: Mutex<BTreeMap<AgentId, PolicyOverride>>,
     /// Held while reading, so that one reload follows another.
     last_scan: Mutex<LastScan>,
     changes: broadcast::Sender<Arc<Change>>,
@@ -78,17 +91,21 @@ impl PackStore {
                 .filter_map(|outcome| outcome.pack)
                 .map(with_id)
                 .collect(),
+            policies: OnceLock::new(),
         };
         let fingerprint = if snapshot.files.is_empty() {
             before
         } else {
             String::new()
         };
+        let snapshot = Arc::new(snapshot);
         Ok(Self(Arc::new(Inner {
             folder: folder.to_owned(),
             env: env.clone(),
             mcp_servers: mcp_servers.cloned(),
-            snapshot: ArcSwap::from_pointee(snapshot),
+            files: ArcSwap::new(snapshot.clone()),
+            snapshot: ArcSwap::new(snapshot),
+            overrides: Mutex::default(),
             last_scan: Mutex::new(LastScan {
                 fingerprint,
                 report,
@@ -106,6 +123,43 @@ impl PackStore {
         self.0.snapshot.load_full()
     }
 
+    /// The packs as the files of this replica say them, whatever the policies of others are.
+    pub fn files(&self) -> Arc<PackSnapshot> {
+        self.0.files.load_full()
+    }
+
+    /// Lets the policies of other replicas count for these agents, and for no others, from the next reader on.
+    pub fn override_policies(&self, overrides: BTreeMap<AgentId, PolicyOverride>) {
+        let mut known = self
+            .0
+            .overrides
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let differs = |id: &&AgentId| known.get(*id) != overrides.get(*id);
+        let ids: BTreeSet<_> = known.keys().chain(overrides.keys()).collect();
+        let changed: Vec<_> = ids.into_iter().filter(differs).cloned().collect();
+        if changed.is_empty() {
+            return;
+        }
+        *known = overrides;
+        let mut next = self.0.snapshot.load().copy();
+        let files = self.0.files.load();
+        for id in &changed {
+            if let Some(pack) = files.get(id) {
+                next.packs
+                    .insert(id.clone(), with_override(pack, known.get(id)));
+            }
+        }
+        self.0.snapshot.store(Arc::new(next));
+        drop(known);
+        let change = Change {
+            changed,
+            ..Change::default()
+        };
+        // There may be no receiver.
+        let _ = self.0.changes.send(Arc::new(change));
+    }
+
     /// A receiver of every reload that adds, changes or removes a pack.
     pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
         self.0.changes.subscribe()
@@ -119,7 +173,7 @@ impl PackStore {
             .last_scan
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let before = inner.snapshot.load_full();
+        let before = inner.files.load_full();
         last_scan.fingerprint = compute_fingerprint(&inner.folder, &before.files);
         let reading = folder::read(
             &inner.folder,
@@ -134,7 +188,7 @@ impl PackStore {
             if next.files != before.files {
                 last_scan.fingerprint.clear();
             }
-            inner.snapshot.store(Arc::new(next));
+            inner.put(next);
             change
         } else {
             Change {
@@ -194,7 +248,7 @@ impl PackStore {
     /// fingerprint equals `last`, which the check before returned, the change is complete: reloads and returns
     /// `None`.
     fn scan(&self, last: Option<&String>) -> Option<String> {
-        let now = compute_fingerprint(&self.0.folder, &self.0.snapshot.load().files);
+        let now = compute_fingerprint(&self.0.folder, &self.0.files.load().files);
         if now
             == self
                 .0
@@ -223,17 +277,63 @@ impl PackStore {
     }
 }
 
+impl Inner {
+    /// Puts into force what the files say now.
+    fn put(&self, files: PackSnapshot) {
+        let overrides = self
+            .overrides
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (before, known) = (self.files.load(), self.snapshot.load());
+        let mut next = files.copy();
+        for (id, pack) in &mut next.packs {
+            let is_same = before.get(id).is_some_and(|old| Arc::ptr_eq(old, pack));
+            // Readers compare packs by their pointers.
+            let kept = known.get(id).filter(|_| is_same);
+            *pack = match kept {
+                Some(kept) => kept.clone(),
+                None => with_override(pack, overrides.get(id)),
+            };
+        }
+        self.files.store(Arc::new(files));
+        self.snapshot.store(Arc::new(next));
+    }
+}
+
+fn with_override(pack: &Arc<Pack>, by: Option<&PolicyOverride>) -> Arc<Pack> {
+    by.map_or_else(|| pack.clone(), |by| Arc::new(pack.overridden(by)))
+}
+
 /// All packs at one moment.
 #[derive(Default)]
 pub struct PackSnapshot {
     packs: BTreeMap<AgentId, Arc<Pack>>,
     /// Files that the packs were made from, other than their first documents.
     files: BTreeSet<PathBuf>,
+    policies: OnceLock<BTreeMap<AgentId, AgentPolicy>>,
 }
 
 impl PackSnapshot {
+    fn copy(&self) -> Self {
+        Self {
+            packs: self.packs.clone(),
+            files: self.files.clone(),
+            policies: OnceLock::new(),
+        }
+    }
+
     pub fn get(&self, id: &AgentId) -> Option<&Arc<Pack>> {
         self.packs.get(id)
+    }
+
+    /// The policy of each agent.
+    pub fn policies(&self) -> &BTreeMap<AgentId, AgentPolicy> {
+        self.policies.get_or_init(|| {
+            let packs = self.packs();
+            packs
+                .map(|pack| (pack.id().clone(), AgentPolicy::of(pack)))
+                .collect()
+        })
     }
 
     /// All packs, in the order of their ids.

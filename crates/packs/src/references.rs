@@ -23,7 +23,7 @@ use super::{
 use domain::{
     ids::ServerId,
     pin::Pin,
-    policy::ToolAccess,
+    policy::{OtherPolicies, ToolAccess},
     registry::{
         AGENTS, CAPABILITIES, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules,
         ServerRef,
@@ -231,6 +231,7 @@ fn find_or_add<'a>(
             tool_access: None,
             tools: None,
             pin: Pin::default(),
+            elsewhere: OtherPolicies::default(),
             required: false,
             timeouts: Timeouts::default(),
         });

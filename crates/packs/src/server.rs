@@ -21,7 +21,7 @@ use domain::{
     orchestrator,
     pack::Authentication,
     pin::Pin,
-    policy::{ToolAccess, ToolPattern},
+    policy::{OtherPolicies, ToolAccess, ToolPattern},
     secret::Secret,
     server::{AccessMode, CatalogScope, CredentialTest, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -101,10 +101,8 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
     if let Some(field) = object.older("reconnect")
         && field.boolean_or_word() == Some(false)
     {
-        field.warn(
-            "has no effect here",
-            "a connection that was lost is made again",
-        );
+        let hint = "a connection that was lost is made again";
+        field.warn("has no effect here", hint);
     }
     let parsed = endpoint::read(&mut object, transport, access_mode, pack);
     let (endpoint, operator_headers) = parsed.map_or_else(
@@ -166,6 +164,7 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         tools,
         pin: read_pin(pin.as_ref(), catalog),
         held: BTreeMap::new(),
+        elsewhere: OtherPolicies::default(),
         summaries: summaries.unwrap_or_default(),
         required,
         per_tenant,

@@ -300,6 +300,22 @@ impl Examination {
                 "grant them as the migrations do; restore the roles before the tables",
             );
         }
+        self.look_at_owners(connection, &facts.role).await?;
+        if shards::is_sharded(connection).await? {
+            for closed in shards::read_closed(connection).await? {
+                self.add(Code::DatabaseNodes, closed, shards::ADMIT);
+            }
+        }
+        self.has_tables = lacking.is_empty() && facts.foreign_roles.is_empty();
+        Ok(())
+    }
+
+    /// Looks for tables of ours that the role does not own.
+    async fn look_at_owners(
+        &mut self,
+        connection: &mut PgConnection,
+        role: &str,
+    ) -> anyhow::Result<()> {
         let foreign: Vec<String> = sqlx::query_scalar(FOREIGN_TABLES)
             .bind(migrations::table_names())
             .fetch_all(&mut *connection)
@@ -309,21 +325,15 @@ impl Examination {
                 Code::DatabaseRights,
                 format!(
                     "the role {} does not own tables of the service ({}), so the next upgrade cannot change them",
-                    facts.role,
+                    role,
                     name_some(&foreign)
                 ),
                 format!(
                     "give it each of them: `alter table {} owner to {}`",
-                    foreign[0], facts.role
+                    foreign[0], role
                 ),
             );
         }
-        if shards::is_sharded(connection).await? {
-            for closed in shards::read_closed(connection).await? {
-                self.add(Code::DatabaseNodes, closed, shards::ADMIT);
-            }
-        }
-        self.has_tables = lacking.is_empty() && facts.foreign_roles.is_empty();
         Ok(())
     }
 

@@ -102,9 +102,10 @@ pub async fn are_ready(connection: &mut PgConnection, roles: &Roles) -> anyhow::
     if shards::is_sharded(connection).await? {
         return Ok(true);
     }
-    Ok(!roles.are_shared()
-        && !are_copied(connection, roles).await?
-        && !(is_open(connection).await? && may_close(connection).await?))
+    let is_to_do = roles.are_shared()
+        || are_copied(connection, roles).await?
+        || is_open(connection).await? && may_close(connection).await?;
+    Ok(!is_to_do)
 }
 
 /// Gives the database roles of its own and closes it to roles that were not granted `connect`. The caller holds the lock of

@@ -22,7 +22,7 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::{Kind, State},
+    approval::{Choice, Kind, State},
     command::{ConsentCommand, ConsentVerb},
     error::{Error, Result},
     ids::{ApprovalId, ConversationId},
@@ -167,6 +167,8 @@ async fn run_command(
     let view = approvals::get(app, principal, &approval.id.to_string()).await?;
     let args_sha256 = match approvals::last_shown(app, run, approval.id).await? {
         LastSeen::Seen(shown) if shown == approval.args_sha256 => shown,
+        // Arguments that cannot be opened cannot be shown either.
+        _ if view.obstacle.is_some() && choice == Choice::Reject => approval.args_sha256,
         seen if view.decidable => {
             let key = match seen {
                 LastSeen::JustNow => Key::ApprovalTooSoon,

@@ -169,7 +169,14 @@ pub async fn ask(
         format: question.format.as_ref(),
     };
     let post = conversations::append_user_message(app, &mut tx, principal, message).await?;
-    remember_question(app, &mut tx, principal, question, (post.posted(), delivered)).await?;
+    remember_question(
+        app,
+        &mut tx,
+        principal,
+        question,
+        (post.posted(), delivered),
+    )
+    .await?;
     // Listen before the commit, so that no announcement is missed.
     let listening = ConversationStream::new(app, principal, conversation.id, delivered)
         .with_rows(delivered < conversation.last_event);
@@ -243,7 +250,9 @@ async fn remember_question(
     repeats::remember_answer(tx, principal, Some(&question.key), begun, answer).await?;
     if let Some(settings) = &question.response {
         // Instructions may be as long as a history.
-        let bytes = serde_json::to_string(settings).map_err(Error::internal)?.len();
+        let bytes = serde_json::to_string(settings)
+            .map_err(Error::internal)?
+            .len();
         usage::require_space(app, tx, principal, bytes).await?;
         let agent = AgentId::parse(&question.agent).map_err(|why| Error::invalid("model", why))?;
         let counted = i64::try_from(bytes).map_err(Error::internal)?;

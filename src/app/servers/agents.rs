@@ -153,9 +153,9 @@ pub async fn find_sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Resul
         _ => Vec::new(),
     };
     // An issuer that is trusted for other endpoints alone gives no token for this one.
-    let issuers = issuers.into_iter().filter(|issuer| {
-        Audience::narrowest([issuer.audience.as_str()]).includes(agent)
-    });
+    let issuers = issuers
+        .into_iter()
+        .filter(|issuer| Audience::narrowest([issuer.audience.as_str()]).includes(agent));
     Ok(AgentSignIn {
         agent: AgentView::from(&*pack),
         issuers: issuers.map(|issuer| issuer.issuer).collect(),

@@ -174,7 +174,8 @@ pub async fn record(
     let forgets = is_current && server.is_one_list();
     let known = of_agent(app, tenant, agent).await?;
     let is_new = |tool: &Arc<Tool>| known.judge(server, tool) != Standing::Known;
-    if !tools.iter().any(is_new) && !(forgets && known.has_unlisted(&server.id, tools)) {
+    let has_gone = forgets && known.has_unlisted(&server.id, tools);
+    if !has_gone && !tools.iter().any(is_new) {
         return Ok(());
     }
     let place = Place {

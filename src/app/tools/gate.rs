@@ -120,7 +120,7 @@ struct AskedCall<'a> {
 }
 
 impl AskedCall<'_> {
-    fn facts<'f>(&'f self, app: &App, arguments: &'f Json) -> CallFacts<'f> {
+    fn facts<'f>(&'f self, app: &App, named: &NamedTool, arguments: &'f Json) -> CallFacts<'f> {
         CallFacts {
             arguments,
             claims: &self.principal.claims,
@@ -128,6 +128,7 @@ impl AskedCall<'_> {
             now: app.clock.now(),
             vars: &self.toolset.pack().vars,
             exceeded: &[],
+            only_reads: named.tool.is_read_only(),
         }
     }
 
@@ -139,7 +140,7 @@ impl AskedCall<'_> {
         named: &'s NamedTool,
         arguments: &Json,
     ) -> Decision<'s> {
-        let facts = self.facts(app, arguments);
+        let facts = self.facts(app, named, arguments);
         decide(spec, self.toolset.access(), &named.tool.name, &facts)
     }
 
@@ -154,7 +155,7 @@ impl AskedCall<'_> {
         taken: Option<Uuid>,
     ) -> Result<Judgement<'s>, Error> {
         let (access, tool) = (self.toolset.access(), &named.tool.name);
-        let facts = self.facts(app, arguments);
+        let facts = self.facts(app, named, arguments);
         let call = LimitedCall {
             agent: self.toolset.agent(),
             server: &spec.id,
@@ -290,15 +291,7 @@ async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -
         Err(reason) => return deny(app, call, reason),
     };
     if answered.is_none() {
-        let decided = DecidedCall {
-            principal: call.principal,
-            agent: call.toolset.agent(),
-            server: &spec.id,
-            tool: &named.tool,
-            origin: call.origin,
-            arguments: &arguments,
-        };
-        kept_calls::keep(app, &decided).await;
+        keep(app, call, spec, named, &arguments).await;
     }
     match decision {
         Decision::Allow(_) | Decision::Approve(_) => {}
@@ -380,6 +373,19 @@ async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -
         taken,
     };
     send_admitted(app, call, ready, answered.map(|answered| answered.answer)).await
+}
+
+/// Keeps the call, where its tenant wants policies to be tried with it.
+async fn keep(app: &App, call: &Call<'_>, spec: &ServerSpec, named: &NamedTool, arguments: &Json) {
+    let decided = DecidedCall {
+        principal: call.principal,
+        agent: call.toolset.agent(),
+        server: &spec.id,
+        tool: &named.tool,
+        origin: call.origin,
+        arguments,
+    };
+    kept_calls::keep(app, &decided).await;
 }
 
 /// Sends an admitted call. It is sent again only after the server has answered it with questions that need no user, so

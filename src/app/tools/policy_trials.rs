@@ -87,6 +87,7 @@ fn with_facts<R>(
             now: call.at,
             vars,
             exceeded: &[],
+            only_reads: false,
         },
     }))
 }

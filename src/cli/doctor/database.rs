@@ -4,7 +4,10 @@ use super::{
     super::{check, private_postgres::PrivatePostgres},
     Installation, LoadedPacks, Outcome,
 };
-use crate::app::{accounts, platform::keys::replica_keys};
+use crate::app::{
+    accounts,
+    platform::{keys::replica_keys, replicas},
+};
 use domain::{
     error::Result,
     finding::{Code, Finding},
@@ -43,6 +46,8 @@ pub(super) async fn check(here: &Installation, packs: &LoadedPacks) -> Outcome {
     }
     let examined = accounts::issuers::examine(&db, &here.egress, &here.env).await;
     take(&mut outcome, "issuers", examined);
+    let examined = replicas::examine(&db).await;
+    take(&mut outcome, "replicas", examined);
     db.close().await;
     for problem in check::warn_of_unseen_claims(&packs.report, config).await {
         outcome

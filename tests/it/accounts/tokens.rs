@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use time::Duration;
 
 use super::fixture::{
-    HMAC_SECRET, ISSUER, MAX_TOKEN, NOW, PUBLIC_URL, Provider, TenantFixture, admit, assert_unauthenticated,
-    bearer, headers, issuer, refusal, refusal_of, usual,
+    HMAC_SECRET, ISSUER, MAX_TOKEN, NOW, PUBLIC_URL, Provider, TenantFixture, admit,
+    assert_unauthenticated, bearer, headers, issuer, refusal, refusal_of, usual,
 };
 
 /// Signed elsewhere (openssl) for `ada`, valid until 2033, with the public key.
@@ -500,14 +500,20 @@ async fn a_token_for_an_endpoint_is_taken_there_and_nowhere_else() {
             assert!(error.to_string().contains("made for /mcp/bank"), "{error}");
         }
     }
-    at(json!([bank, format!("{PUBLIC_URL}/mcp/office")]), Some("office"))
-        .await
-        .unwrap();
+    at(
+        json!([bank, format!("{PUBLIC_URL}/mcp/office")]),
+        Some("office"),
+    )
+    .await
+    .unwrap();
     for endpoint in [None, Some("bank"), Some("office")] {
         at(json!("chat"), endpoint).await.unwrap();
     }
     // Somebody else's endpoint is no audience of ours, and neither is that of another tenant.
-    let strange = ["https://else.example/mcp/bank", "https://chat.example.org/x/mcp/bank"];
+    let strange = [
+        "https://else.example/mcp/bank",
+        "https://chat.example.org/x/mcp/bank",
+    ];
     let strange = strange.map(str::to_owned).into_iter();
     for aud in strange.chain([format!("{PUBLIC_URL}/mcp/bank?tenant=globex")]) {
         at(json!(aud), Some("bank")).await.expect_err("not ours");

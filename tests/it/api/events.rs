@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use chatelaine::app::chat::conversations::{self, ConversationEvent};
-use domain::{ids::UserId, principal::{Audience, Principal}};
+use domain::{
+    ids::UserId,
+    principal::{Audience, Principal},
+};
 use http::Method;
 use serde_json::{Value, json};
 

@@ -191,7 +191,11 @@ async fn the_model_makes_a_title_once_and_never_over_a_users() {
 
 /// A history with a long answer, as a client of each protocol sends it in a new chat.
 fn with_history(door: &str, answer: &str, at: usize) -> (&'static str, Value) {
-    let said = [("user", "a"), ("assistant", answer), ("user", &format!("b{at}"))];
+    let said = [
+        ("user", "a"),
+        ("assistant", answer),
+        ("user", &format!("b{at}")),
+    ];
     let plain = said.map(|(role, text)| json!({ "role": role, "content": text }));
     let parts = said.map(|(role, text)| {
         json!({ "id": text.len().to_string(), "role": role, "parts": [{ "type": "text", "text": text }] })
@@ -243,10 +247,14 @@ async fn history_that_a_request_brings_counts_as_stored_at_each_protocol() {
         let answer = "x".repeat(400_000 / copies);
         for at in 1..=2 {
             let (path, body) = with_history(door, &answer, at);
-            guest.post(path, body).await.expect(200);
+            let answered = guest.post(path, body).await;
+            assert_eq!(answered.status, 200, "{door}: {}", answered.text);
             let counted = stored(&guest).await;
             let brought = 400_000 * i64::try_from(at).unwrap();
-            assert!((brought..brought + 20_000).contains(&counted), "{door}: {counted}");
+            assert!(
+                (brought..brought + 20_000).contains(&counted),
+                "{door}: {counted}"
+            );
         }
         let before = stored(&guest).await;
         let (path, body) = with_history(door, &answer, 3);

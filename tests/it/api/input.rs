@@ -477,10 +477,7 @@ async fn a_credential_that_is_none_is_told_apart_from_a_missing_one() {
         let problem = answer.expect(401);
         assert_eq!(problem["code"], "unauthenticated", "{header:?}");
         let error = header.map_or("", |_| r#" error="invalid_token""#);
-        assert_eq!(
-            answer.header("www-authenticate"),
-            format!("Bearer{error}")
-        );
+        assert_eq!(answer.header("www-authenticate"), format!("Bearer{error}"));
         assert!(
             problem["detail"].as_str().unwrap().contains(detail),
             "{header:?}: {problem}"

@@ -358,6 +358,7 @@ async fn before_the_first_vote_everybody_reads_how_many_it_needs_and_the_last_vo
     assert!(listed.contains(none_yet), "{listed}");
     // An OpenAI client reads it at the head of its answer, and in the answer that asks.
     let mut carls = Vec::new();
+    world.model.reply(crate::support::model::text("Hello."));
     let head = say(&staff.carl, &mut carls, "hello").await;
     assert!(head.contains(none_yet), "{head}");
     let own = say(&staff.ann, &mut Vec::new(), "pay 11.00").await;
@@ -536,10 +537,9 @@ async fn a_request_whose_arguments_are_damaged_says_so_is_not_approved_and_can_b
     let (_, request) = asked(&staff.ann, "11.00").await;
     change_row(&world, &request, flip).await;
     let reject = format!("/reject {}", code(&request));
-    for _ in 0..2 {
-        staff.bob.say_and_wait(&chat, &reject).await;
-    }
-    assert_eq!(state(&staff.ann, &request).await, "rejected");
+    staff.bob.say_and_wait(&chat, &reject).await;
+    let said = json!(staff.bob.messages(&chat).await).to_string();
+    assert_eq!(state(&staff.ann, &request).await, "rejected", "{said}");
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 
@@ -565,13 +565,12 @@ async fn what_waits_is_measured_by_the_part_of_its_time_that_is_left() {
     assert!((expiring, used < 0.5) == (0.0, true), "{expiring} {used}");
     // As if it had been asked for 48 minutes ago: its id begins with the milliseconds of its making.
     let earlier = "
-        set session_replication_role = replica;
         update approvals
         set id = (lpad(to_hex((extract(epoch from now() - interval '48 minutes') * 1000)::bigint), 12, '0')
                   || substr(replace(id::text, '-', ''), 13))::uuid,
             expires_at = now() + interval '12 minutes'";
     sqlx::raw_sql(earlier)
-        .execute(&mut world.db.as_superuser(None).await)
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
         .await
         .unwrap();
     let (expiring, used) = measured().await;

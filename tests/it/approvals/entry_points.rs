@@ -124,7 +124,7 @@ async fn a_decision_over_rest_has_each_member_once_and_none_that_is_unknown() {
         r#""decision":"approve","approved":false"#,
     ] {
         let body = format!(r#"{{{members},"args_sha256":"{hash}"}}"#);
-        let sent = staff.bob.request(reqwest::Method::POST, &path);
+        let sent = staff.bob.request(Method::POST, &path);
         let sent = sent.header("content-type", "application/json").body(body);
         assert_eq!(staff.bob.send(sent).await.status, 400, "{members}");
         assert_eq!(state(&staff.bob, &request).await, "pending");
@@ -409,7 +409,7 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
     let staff = Staff::of(&world).await;
     let (_, first) = asked(&staff.ann, "10.00").await;
     let line = format!(
-        "/reject {} too much,\nreally",
+        "/reject {} too much, really",
         first["code"].as_str().unwrap()
     );
     let chat = staff.bob.open("bank").await;

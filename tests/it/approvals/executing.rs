@@ -94,7 +94,12 @@ async fn arguments_that_were_exchanged_in_the_database_do_not_run() {
     assert_eq!(refused["code"], "arguments_unreadable");
     assert_eq!(state(&staff.bob, &small).await, "pending");
     // Exchanged after it was approved, they are not sent either.
-    change_row(&world, &small, "state = 'approved', decided_by = 'bob'").await;
+    change_row(
+        &world,
+        &small,
+        "state = 'approved', decided_by = 'bob', decided_at = now(), lapses_at = now() + interval '5 minutes'",
+    )
+    .await;
     becomes(&staff.bob, &small, "revoked").await;
     assert_eq!(world.bank.executions("send_money"), 0);
 }

@@ -263,7 +263,9 @@ async fn the_command_says_which_kept_calls_would_have_waited() {
     let ann = world.user("ann", &["employee"]).await;
     pay_all(&ann, &["5.00", "60.00"]).await;
     let typed = ["", "policy", "test", "--calls", "30d", "--tenant", "acme"];
-    let Typed::Policy(policy::Command::Test(args)) = Typed::try_parse_from(typed).unwrap();
+    let Typed::Policy(policy::Command::Test(args)) = Typed::try_parse_from(typed).unwrap() else {
+        panic!("a test of a policy")
+    };
     let mut said = Vec::new();
     policy::test_calls(
         &args,

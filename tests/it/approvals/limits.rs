@@ -19,7 +19,7 @@ fn limited(limits: &Value) -> Value {
 }
 
 /// Calls a tool as a client of the MCP endpoint; the answer.
-async fn call(client: &Client, tool: &str, arguments: Value) -> Value {
+pub(super) async fn call(client: &Client, tool: &str, arguments: Value) -> Value {
     let params = json!({ "name": tool, "arguments": arguments });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let request = client
@@ -29,7 +29,7 @@ async fn call(client: &Client, tool: &str, arguments: Value) -> Value {
     client.send(request).await.expect(200)["result"].clone()
 }
 
-async fn pay(client: &Client, amount: &str) -> Value {
+pub(super) async fn pay(client: &Client, amount: &str) -> Value {
     call(client, "bank__send_money", payment(amount)).await
 }
 

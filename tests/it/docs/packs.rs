@@ -103,6 +103,7 @@ fn check_calls(rule: &str, section: &str) -> usize {
             now: OffsetDateTime::UNIX_EPOCH,
             vars: &pack.vars,
             exceeded: &[],
+            only_reads: false,
         };
         let is = match decide(server, &EffectiveAccess::default(), tool, &facts) {
             Decision::Allow(_) => "it is made".to_owned(),

@@ -245,7 +245,8 @@ async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
             records: 11,
             seen: 11,
             total: 11,
-            unopenable: 0
+            unopenable: 0,
+            locked: 0
         }
     );
     assert_eq!(fixture.versions().await, all(2));
@@ -371,7 +372,9 @@ async fn no_column_with_something_sealed_is_forgotten() {
         "limit_uses.sum_id",
         "operator_request_answers.answer",
         "operator_request_answers.digest",
+        "replicas.policies_sha256",
         "request_answers.digest",
+        "settled_policies.sha256",
         "oauth_sign_ins.browser_hash",
         "oauth_sign_ins.state_hash",
         "request_keys.digest",

@@ -322,7 +322,10 @@ async fn with_a_token_of_an_endpoint_nobody_votes_on_somebodys_request() {
     let refused = carl.post(&path, decision.clone()).await;
     assert_eq!(refused.expect(401)["code"], "unauthenticated");
     let challenge = refused.header("www-authenticate");
-    assert!(challenge.contains(r#"error="invalid_token""#), "{challenge}");
+    assert!(
+        challenge.contains(r#"error="invalid_token""#),
+        "{challenge}"
+    );
     let code = about(&first)["code"].as_str().unwrap();
     let typed = json!({ "model": "bank", "messages": [{ "role": "user", "content": format!("/approve {code}") }] });
     carl.post("/v1/chat/completions", typed).await.expect(401);
@@ -336,7 +339,9 @@ async fn with_a_token_of_an_endpoint_nobody_votes_on_somebodys_request() {
         "name": "bank__get_exchange_rate", "arguments": bank::pair(), "requestState": id,
         "inputResponses": { "confirm": { "action": "accept", "content": {} } },
     });
-    modern_with(&carl, "tools/call", answer, tasks).await.expect(200);
+    modern_with(&carl, "tools/call", answer, tasks)
+        .await
+        .expect(200);
     let still = ann.get(&format!("/v1/approvals/{id}")).await.expect(200);
     still.has(json!({ "state": "pending", "votes": [] }));
     assert_eq!(world.bank.executions("send_money"), 0);
@@ -357,9 +362,15 @@ async fn with_a_token_of_an_endpoint_its_user_confirms_their_own_call_there() {
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     let mut answered = params;
     answered["requestState"] = asked["requestState"].clone();
-    answered["inputResponses"] = json!({ "confirm": { "action": "accept", "content": { "confirm": true } } });
+    answered["inputResponses"] =
+        json!({ "confirm": { "action": "accept", "content": { "confirm": true } } });
     let done = modern_with(&ann, "tools/call", answered, asks).await;
-    assert_eq!(done.expect(200)["result"]["isError"], false, "{}", done.text);
+    assert_eq!(
+        done.expect(200)["result"]["isError"],
+        false,
+        "{}",
+        done.text
+    );
     assert_eq!(world.bank.executions("send_money"), 1);
 }
 

@@ -75,7 +75,7 @@ async fn images_and_structured_content_of_a_published_server_survive() {
 }
 
 #[tokio::test]
-async fn after_a_restart_of_a_published_server_the_next_call_goes_on_by_itself() {
+async fn after_a_restart_of_a_published_server_the_call_after_the_next_goes_on_by_itself() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
     mcp.discover(&key, &spec).await.unwrap();
@@ -83,6 +83,14 @@ async fn after_a_restart_of_a_published_server_the_next_call_goes_on_by_itself()
     drop(server);
     let _server = everything(Some(port)).await;
     let arguments = args(&json!({"message": "again"}));
+    // Nobody has been idle, and the server does not say that the tool may be called twice.
+    let lost = mcp
+        .call(&key, &spec, request("echo", &arguments), options())
+        .await;
+    assert!(
+        matches!(lost, Err(CallError::SessionLost { .. })),
+        "{lost:?}"
+    );
     let outcome = mcp
         .call(&key, &spec, request("echo", &arguments), options())
         .await

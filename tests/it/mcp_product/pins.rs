@@ -617,7 +617,8 @@ fn read_tool(listed: &Value) -> Tool {
     let raw = |name: &str| listed.get(name).map(|json| to_raw_value(json).unwrap());
     let mut tool = definition(listed["name"].as_str().unwrap(), None);
     tool.title = listed["title"].as_str().map(str::to_owned);
-    tool.description = listed["description"].as_str().unwrap().to_owned();
+    let description = listed["description"].as_str().unwrap();
+    description.clone_into(&mut tool.description);
     tool.input_schema = raw("inputSchema").unwrap();
     tool.output_schema = raw("outputSchema");
     tool.annotations = raw("annotations");
@@ -627,6 +628,7 @@ fn read_tool(listed: &Value) -> Tool {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn what_the_model_reads_and_arguments_mean_is_held_and_the_rest_is_told_or_the_same() {
     let base = json!({
         "name": "pay", "description": "Pays.",

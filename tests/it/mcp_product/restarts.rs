@@ -260,7 +260,7 @@ impl Instances {
                 let body = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "result": result });
                 let headers = [
                     ("content-type", "application/json"),
-                    ("mcp-session-id", &session),
+                    ("mcp-session-id", session.as_str()),
                 ];
                 let answer = reply(StatusCode::OK, &headers, body.to_string());
                 self.sessions[at].insert(session);
@@ -317,6 +317,7 @@ impl Instances {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "every door in turn")]
 async fn what_may_have_been_read_before_the_session_was_lost_is_executed_once_at_every_door() {
     let instances = Arc::new(Mutex::new(Instances::default()));
     let behind = instances.clone();
@@ -359,8 +360,9 @@ async fn what_may_have_been_read_before_the_session_was_lost_is_executed_once_at
             "{said}"
         );
     };
-    let chat = ana.open("mesh").await;
     let typed = async |tool: &str, n: &str, then: Option<&str>| {
+        // A conversation of its own for each, since one page of messages is read.
+        let chat = ana.open("mesh").await;
         let arguments = json!({ "n": n, "then": then });
         ana.say_and_wait(&chat, &format!("/call mesh {tool} {arguments}"))
             .await;
@@ -398,25 +400,33 @@ async fn what_may_have_been_read_before_the_session_was_lost_is_executed_once_at
         view.has(json!({ "state": wanted }));
         view
     };
+    // The next call is made in a new session at once.
+    let goes_on = async |n: String| {
+        let n = format!("{n} next");
+        typed("pay", &n, None)
+            .await
+            .has(json!({ "status": "succeeded" }));
+        assert_eq!(executed(&n), 1, "{n}");
+    };
     for then in [DIES, FORGETS, BREAKS] {
         let n = |door: &str| format!("{door} {then}");
         let result = typed("pay", &n("typed"), Some(then)).await;
         result.has(json!({ "status": "outcome_unknown" }));
         is_told(result["text"].as_str().unwrap());
-        typed("pay", &n("typed next"), None)
-            .await
-            .has(json!({ "status": "succeeded" }));
+        goes_on(n("typed")).await;
         let result = over_mcp(&n("mcp"), Some(then)).await;
         assert_eq!(result["isError"], true, "{result}");
         is_told(result["content"][0]["text"].as_str().unwrap());
+        goes_on(n("mcp")).await;
         for tool in ["pay_much", "pay_surely", "look_much"] {
             let view = consented(tool, &n(tool), Some(then), "outcome_unknown").await;
             is_told(view["reason"].as_str().unwrap());
             assert_eq!(executed(&n(tool)), 1, "{tool}, {then}");
+            goes_on(n(tool)).await;
         }
         assert_eq!(
-            ["typed", "typed next", "mcp"].map(|door| executed(&n(door))),
-            [1, 1, 1],
+            ["typed", "mcp"].map(|door| executed(&n(door))),
+            [1, 1],
             "{then}"
         );
         // What its server calls harmless is made once more in a new session.
@@ -426,7 +436,11 @@ async fn what_may_have_been_read_before_the_session_was_lost_is_executed_once_at
         assert_eq!(executed(&n("look")), 2, "{then}");
     }
     // A restart between calls costs nothing, since an idle session is asked first.
-    let forget = || instances.lock().unwrap().sessions = Default::default();
+    let forget = || {
+        for sessions in &mut instances.lock().unwrap().sessions {
+            sessions.clear();
+        }
+    };
     for door in ["typed", "mcp", "consented"] {
         forget();
         tokio::time::sleep(Duration::from_millis(2100)).await;

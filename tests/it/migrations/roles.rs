@@ -46,7 +46,7 @@ impl Server {
             server
                 .open("nobody", "postgres")
                 .await
-                .is_err_and(is_no_role)
+                .is_err_and(|error| is_no_role(&error))
         })
         .await;
         // It has the right to make roles, and nothing to do here.
@@ -129,7 +129,7 @@ impl Server {
 }
 
 /// Without the map of users that the server had before.
-fn is_no_role(error: sqlx::Error) -> bool {
+fn is_no_role(error: &sqlx::Error) -> bool {
     error.to_string().contains("does not exist")
 }
 

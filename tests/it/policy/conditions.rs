@@ -43,6 +43,7 @@ fn asks_of(server: &ServerSpec, who: &EffectiveAccess, arguments: &str) -> bool 
         now: datetime!(2026-11-26 21:30 UTC),
         vars: &vars,
         exceeded: &[],
+        only_reads: false,
     };
     match decide(server, who, "send_money", &facts) {
         Decision::Approve(_) => true,

@@ -113,6 +113,7 @@ fn decide_on<'a>(
         now: OffsetDateTime::UNIX_EPOCH,
         vars: &vars,
         exceeded: &exceeded,
+        only_reads: false,
     };
     decide(spec, who, "send_money", &facts)
 }

@@ -211,6 +211,7 @@ flows: { authentication: { rolesAttribute: roles } }
                     now: OffsetDateTime::UNIX_EPOCH,
                     vars: &pack.vars,
                     exceeded: &[],
+                    only_reads: false,
                 },
             });
             let wanted = match (sum + amount, count + 1) {

@@ -8,7 +8,7 @@ use domain::{
     ids::{AgentId, AuditId, RunId, UserId},
     json::Json,
     policy::Origin,
-    principal::Principal,
+    principal::{Audience, Principal},
 };
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -138,6 +138,7 @@ async fn a_call_of_a_run_is_not_sent_before_it_has_a_line_of_its_own() {
         claims: Arc::new(Map::from_iter([("roles".to_owned(), json!(["finance"]))])),
         locale: None,
         key: None,
+        audience: Audience::default(),
     };
     let pack = app.packs.get(&AgentId::parse("bank").unwrap()).unwrap();
     let toolset = toolset::select(app, &principal, &pack).await.unwrap();

@@ -7,6 +7,7 @@ use domain::{
     config::Environment,
     ids::ServerId,
     pin::Pin,
+    policy::OtherPolicies,
     registry::{
         AGENTS, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules, ServerRef,
         resolve::{ReferenceValues, ResolvedServer, Sources, resolve},
@@ -202,6 +203,7 @@ fn with_header(value: &str) -> Result<ResolvedServer, String> {
         tool_access: None,
         tools: None,
         pin: Pin::default(),
+        elsewhere: OtherPolicies::default(),
         required: false,
         timeouts: Timeouts::default(),
     };

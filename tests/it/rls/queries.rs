@@ -488,6 +488,7 @@ fn what_is_inserted_from_a_query_can_be_inserted_into_a_shard() {
             "replicas",
             "key_holders",
             "operator_request_answers",
+            "settled_policies",
         ]
         .iter()
         .any(|table| query.contains(&format!("insert into {table} ")));

@@ -133,6 +133,7 @@ pub fn decide_plain<'a>(
         now: OffsetDateTime::UNIX_EPOCH,
         vars: &vars,
         exceeded: &[],
+        only_reads: false,
     };
     decide(server, who, tool, &facts)
 }

@@ -13,6 +13,7 @@ use domain::{
     ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
     owner::SharedKey,
     pin::Pin,
+    policy::OtherPolicies,
     secret::Secret,
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -84,6 +85,7 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         tools: None,
         pin: Pin::default(),
         held: BTreeMap::new(),
+        elsewhere: OtherPolicies::default(),
         summaries: BTreeMap::new(),
         required: false,
         per_tenant: false,

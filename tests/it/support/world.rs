@@ -410,6 +410,28 @@ impl World {
         Replica::start(&self.config, &self.env, &self.db.url).await
     }
 
+    /// Another replica whose files say something else of the bank's server.
+    pub async fn replica_with_server(&self, change: Value) -> (Replica, TempDir) {
+        assert!(matches!(self.process, Process::Own { .. }), "{ALONE}");
+        let other = tempfile::tempdir().unwrap();
+        for pack in std::fs::read_dir(&self.config.packs).unwrap() {
+            let (folder, id) = pack.map(|it| (it.path(), it.file_name())).unwrap();
+            let mut text = std::fs::read_to_string(folder.join("agent-pack.yaml")).unwrap();
+            if id == "bank" {
+                edit_text(&mut text, |pack| {
+                    change_pack(&mut pack["mcp"]["servers"][0], change.clone());
+                });
+            }
+            write_pack(other.path(), id.to_str().unwrap(), &text);
+        }
+        let config = Config {
+            packs: other.path().to_owned(),
+            ..self.config.clone()
+        };
+        let replica = Replica::start(&config, &self.env, &self.db.url).await;
+        (replica, other)
+    }
+
     /// Somebody who may manage the tenant.
     pub async fn admin(&self) -> Client {
         self.person(&self.tenant, "root", &[], true).await
@@ -449,7 +471,7 @@ impl World {
     pub async fn user_for(&self, user: &str, roles: &[&str], audiences: &[&str]) -> Client {
         self.user(user, roles).await; // so that the issuer is trusted
         let key = std::fs::read(self.config.data.join("development-key.pem")).unwrap();
-        let now = time::OffsetDateTime::now_utc().unix_timestamp();
+        let now = domain::clock::machine_time().unix_timestamp();
         let audiences = audiences.iter().map(|name| name.replace("{}", &self.url));
         let claims = json!({
             "iss": format!("https://dev.chatelaine.invalid/{}", self.tenant.name),

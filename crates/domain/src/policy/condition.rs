@@ -29,7 +29,7 @@ use cel::{
         value::{StaticVal, Val},
     },
 };
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 use strum::IntoEnumIterator as _;
 use time::OffsetDateTime;
@@ -165,6 +165,8 @@ pub struct Condition {
     source: String,
     expression: Arc<IdedExpr>,
     names: Arc<Names>,
+    /// What it names as `vars`, where that is not what the pack of the call says.
+    vars: Option<Vars>,
 }
 
 /// What a condition names.
@@ -186,6 +188,8 @@ pub struct CallFacts<'a> {
     pub vars: &'a Vars,
     /// The limits of the server that the call would exceed, by their places.
     pub exceeded: &'a [usize],
+    /// The server says that the tool changes nothing.
+    pub only_reads: bool,
 }
 
 /// The way on which a call comes.
@@ -255,11 +259,21 @@ impl Condition {
             source: source.to_owned(),
             expression: Arc::new(expression),
             names: Arc::new(names),
+            vars: None,
         })
     }
 
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Lets it name these `vars`, whatever the pack of a call says.
+    pub(super) fn bind(&mut self, vars: &Vars) {
+        self.vars = Some(vars.clone());
+    }
+
+    pub(super) fn vars(&self) -> Option<&Vars> {
+        self.vars.as_ref()
     }
 
     /// The claims that it names.
@@ -282,6 +296,7 @@ impl Condition {
             now: OffsetDateTime::UNIX_EPOCH,
             vars: vars.unwrap_or(&none),
             exceeded: &[],
+            only_reads: false,
         };
         let inspection = Inspection {
             known: Known::new(&facts, std::iter::empty()),
@@ -384,8 +399,10 @@ impl Inspection {
                     (operators::IN, [one, list]) if is_origin(one) && self.is_fixed(list) => {
                         let list = self.evaluate(list)?;
                         let mut items = list.as_iterable()?.iter();
-                        std::iter::from_fn(|| items.next().map(|item| item.clone_as_boxed()))
-                            .find_map(|item| find_unknown_origin(&*item))
+                        std::iter::from_fn(|| {
+                            items.next().map(cel::common::value::Val::clone_as_boxed)
+                        })
+                        .find_map(|item| find_unknown_origin(&*item))
                     }
                     _ => None,
                 })
@@ -688,7 +705,9 @@ fn places_of(expression: &IdedExpr, bound: &[(&str, Vec<Path>)]) -> Vec<Path> {
 }
 
 fn with_step(mut places: Vec<Path>, step: &Step) -> Vec<Path> {
-    places.iter_mut().for_each(|path| path.push(step.clone()));
+    for path in &mut places {
+        path.push(step.clone());
+    }
     places
 }
 
@@ -898,6 +917,10 @@ fn map_of(members: &Members, depth: usize, most: usize) -> CelMap<'static> {
 }
 
 impl Vars {
+    pub(super) fn to_json(&self) -> Json {
+        Json::Object(self.members.clone())
+    }
+
     /// The error says why conditions cannot use these values.
     pub fn new(members: Members) -> Result<Self, String> {
         let mut values = 0;
@@ -1022,11 +1045,11 @@ impl Val for Shared {
     }
 }
 
-// Two conditions are one when they are written in the same way.
+// Two conditions are one when they are written in the same way, and name the same variables.
 
 impl PartialEq for Condition {
     fn eq(&self, other: &Self) -> bool {
-        self.source == other.source
+        self.source == other.source && self.vars == other.vars
     }
 }
 
@@ -1041,6 +1064,12 @@ impl Hash for Condition {
 impl fmt::Debug for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.source.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Condition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 

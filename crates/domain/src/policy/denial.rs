@@ -29,6 +29,8 @@ pub enum Denial {
     DeniedByRule,
     /// Its server has changed it, or added it, and nobody has accepted that yet.
     Held,
+    /// Another replica has another policy for the agent, which does not admit it.
+    OtherReplica,
 }
 
 impl Denial {
@@ -61,6 +63,9 @@ impl Denial {
             }
             Self::Held => {
                 "its server has changed it, or added it, and nobody has accepted that yet; an admin does it under *Changed tools*, the operator with `chatelaine tools`"
+            }
+            Self::OtherReplica => {
+                "another replica has other rules for this agent, which do not allow it; give all replicas the same pack, or settle which rules count with `chatelaine policy settle`"
             }
             Self::GuestsExcluded => {
                 "it is for users of the tenant, not for guests; `toolAccess: { default: public }` opens it to guests, too"

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -20,7 +21,8 @@ use crate::{
 /// The most digits of an amount, before and behind the point.
 const MAX_DIGITS: i64 = 30;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Limit {
     pub tools: Vec<ToolPattern>,
     /// Only the calls for which this holds. Absent: all.
@@ -36,7 +38,7 @@ pub struct Limit {
 }
 
 /// Whose calls are added up, at one server of one agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum LimitScope {
     User,
@@ -47,7 +49,7 @@ pub enum LimitScope {
     Tenant,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Consequence {
     Deny(DenyRule),
     Approve(ApprovalPolicy),

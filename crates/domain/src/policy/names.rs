@@ -145,6 +145,7 @@ impl<'a> SampleCall<'a> {
             now: OffsetDateTime::UNIX_EPOCH,
             vars,
             exceeded: &[],
+            only_reads: false,
         };
         let problem = match self.find_missing(condition.arguments().names()) {
             Some(missing) => missing,

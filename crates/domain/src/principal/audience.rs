@@ -63,13 +63,12 @@ impl Audience {
 /// server would read it; where in doubt it is an endpoint, because that is the narrower reading.
 fn agent_of(audience: &str) -> Option<String> {
     let parsed = Url::parse(audience);
-    let path = parsed
-        .as_ref()
-        .map_or_else(|_| audience.split(['?', '#']).next(), |url| Some(url.path()))?;
+    let path = parsed.as_ref().map_or_else(
+        |_| audience.split(['?', '#']).next(),
+        |url| Some(url.path()),
+    )?;
     let path = percent_decode_str(path).decode_utf8_lossy();
     let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
     let (agent, parent) = (segments.next()?, segments.next()?);
-    parent
-        .eq_ignore_ascii_case("mcp")
-        .then(|| agent.to_owned())
+    parent.eq_ignore_ascii_case("mcp").then(|| agent.to_owned())
 }

@@ -156,6 +156,7 @@ fn spec_of(
         tools: reference.tools.clone(),
         pin: reference.pin,
         held: BTreeMap::new(),
+        elsewhere: reference.elsewhere.clone(),
         summaries: BTreeMap::new(),
         required: reference.required,
         // What a tenant's registry and admins say is in it.

@@ -15,7 +15,7 @@ use crate::{
     ids::{AgentId, ServerId},
     pack::Pack,
     pin::Pin,
-    policy::{ToolAccess, ToolPattern},
+    policy::{OtherPolicies, ServerPolicy, ToolAccess, ToolPattern},
     server::{Endpoint, ServerSpec, Timeouts},
 };
 
@@ -203,6 +203,7 @@ fn new_reference<'a>(
         tool_access: setting.tool_access.clone(),
         tools: setting.tools.clone(),
         pin: Pin::default(),
+        elsewhere: OtherPolicies::default(),
         required: false,
         timeouts: Timeouts::default(),
     })
@@ -231,31 +232,28 @@ fn server_at<'a>(
     })
 }
 
-/// Gives a server that a tenant defined the rules under which packs have the server at the same address: what they
-/// deny, what needs consent, and their limits. Of all rules the strictest that applies to a call decides. The address is
-/// the one that would be requested, with the values of the configuration in it.
+/// Gives a server that a tenant defined the rules under which packs have the server at the same address: who may call
+/// what, what is denied, what needs consent, and limits. Of all rules the strictest that applies to a call decides. The
+/// address is the one that would be requested, with the values of the configuration in it.
 pub fn add_rules_of_address<'p>(spec: &mut ServerSpec, packs: impl IntoIterator<Item = &'p Pack>) {
-    let (Endpoint::Remote { url, .. }, Some(access)) = (&spec.endpoint, &mut spec.tool_access) else {
+    let Some(wanted) = spec.url().map(|url| place(url.as_str())) else {
         return;
     };
-    let wanted = place(url.as_str());
     for pack in packs {
-        let own = pack.servers.iter().filter(|server| match &server.endpoint {
-            Endpoint::Remote { url, .. } => place(url.as_str()) == wanted,
-            Endpoint::Stdio { .. } => false,
+        let own = pack.servers.iter().filter(|server| {
+            let url = server.url();
+            url.is_some_and(|url| place(url.as_str()) == wanted)
         });
         let of_references = pack.references.iter().filter(|used| {
             let mut beside = pack.entries.iter();
-            beside.any(|entry| entry.id == used.entry && place(entry.definition.url.as_str()) == wanted)
+            beside.any(|entry| {
+                entry.id == used.entry && place(entry.definition.url.as_str()) == wanted
+            })
         });
-        let rules = own
-            .map(|server| &server.tool_access)
-            .chain(of_references.map(|used| &used.tool_access));
-        for theirs in rules.flatten() {
-            access.approval.extend(theirs.approval.iter().cloned());
-            access.confirm.extend(theirs.confirm.iter().cloned());
-            access.deny.extend(theirs.deny.iter().cloned());
-            access.limits.extend(theirs.limits.iter().cloned());
+        let theirs = own.map(ServerPolicy::of);
+        let theirs = theirs.chain(of_references.map(ServerPolicy::of_reference));
+        for policy in theirs.filter(|policy| policy.tool_access.is_some()) {
+            spec.restrict(policy.bound_to(&pack.vars));
         }
     }
 }

@@ -110,7 +110,7 @@ pub async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result
         span.record("conversation", field::display(conversation));
     }
     let traced = span_of(&approval);
-    Box::pin(send_claimed(app, approval))
+    Box::pin(send_claimed(app, &approval))
         .instrument(traced)
         .await
 }
@@ -135,17 +135,17 @@ fn span_of(approval: &Approval) -> Span {
 }
 
 /// Checks a claimed call, sends it once, and writes the outcome.
-async fn send_claimed(app: &Arc<App>, approval: Claimed) -> Result<()> {
+async fn send_claimed(app: &Arc<App>, approval: &Claimed) -> Result<()> {
     let cancel = CancellationToken::new();
     let result = tokio::select! {
-        result = check_and_send(app, &approval, cancel.clone()) => result?,
-        never = hold_lease(app, &approval, &cancel) => match never {},
+        result = check_and_send(app, approval, cancel.clone()) => result?,
+        never = hold_lease(app, approval, &cancel) => match never {},
     };
     let Some(result) = result else { return Ok(()) };
     // The call was made, so its outcome is written even if the database is unreachable for a while.
     let mut pause = Duration::from_millis(100);
     loop {
-        match finish(app, &approval, &result).await {
+        match finish(app, approval, &result).await {
             Err(error) if error.is_passing() && pause < app.config.run_lease => {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
@@ -401,6 +401,7 @@ impl PermittedCall {
             now: app.clock.now(),
             vars: &self.pack.vars,
             exceeded,
+            only_reads: false,
         }
     }
 

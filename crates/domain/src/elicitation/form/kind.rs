@@ -99,8 +99,7 @@ fn is_decimal(property: &Value) -> bool {
         return false;
     };
     let is_admitted = |text: &&str| pattern.admits(text) || pattern.admits(&text.replace('.', ","));
-    NUMBERS.iter().any(|text| is_admitted(&text))
-        && !OTHER_TEXTS.iter().any(|text| pattern.admits(text))
+    NUMBERS.iter().any(is_admitted) && !OTHER_TEXTS.iter().any(|text| pattern.admits(text))
 }
 
 /// A pattern without the condition at its beginning, with which generators of schemas refuse a lone sign or point.
