@@ -83,13 +83,13 @@ async fn after_a_restart_of_a_published_server_the_call_after_the_next_goes_on_b
     drop(server);
     let _server = everything(Some(port)).await;
     let arguments = args(&json!({"message": "again"}));
-    // Nobody has been idle, and the server does not say that the tool may be called twice.
-    let lost = mcp
+    // A session that was idle for two seconds is asked first, and the restart may take less than that.
+    let first = mcp
         .call(&key, &spec, request("echo", &arguments), options())
         .await;
     assert!(
-        matches!(lost, Err(CallError::SessionLost { .. })),
-        "{lost:?}"
+        matches!(first, Ok(_) | Err(CallError::SessionLost { .. })),
+        "{first:?}"
     );
     let outcome = mcp
         .call(&key, &spec, request("echo", &arguments), options())
