@@ -80,6 +80,12 @@ async fn a_server_that_is_down_at_the_start_is_used_when_it_comes() {
 #[tokio::test]
 async fn known_tools_are_listed_after_a_restart_although_their_server_is_down() {
     let world = world().await;
+    let mut system = world.db.as_system().await;
+    eventually(async || {
+        let kept = sqlx::query_scalar::<_, i64>("select count(*) from catalogs_of_all");
+        kept.fetch_one(&mut system).await.unwrap() > 0
+    })
+    .await;
     let mut stopped = world.stop().await;
     stopped.env = stopped
         .env
