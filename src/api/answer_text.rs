@@ -25,7 +25,9 @@ use domain::{
     account::ShownCalls,
     event::{EventKind, Transient},
     ids::RunId,
-    message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Message, Part, Role, ToolCall, ToolResult},
+    message::{
+        CALL_BOX, CALL_BOX_END, CALL_LINE, CallStatus, Message, Part, Role, ToolCall, ToolResult,
+    },
 };
 
 /// How an answer is written.
@@ -234,7 +236,8 @@ impl AnswerText {
                         continue;
                     };
                     self.add_result(&call, result, is_answer);
-                    if is_answer {
+                    // What a request waits for is told beside it, in the language of its reader.
+                    if is_answer && result.status != CallStatus::AwaitingApproval {
                         let part = Part::result(&call, result.status, result.text.clone());
                         self.complete_step(&part.plain());
                     }

@@ -101,8 +101,8 @@ pub(super) struct Turn {
     /// Whether the run is a command or has called tools. A person who lost its answer must not repeat it unknowingly,
     /// so [`Delivery`] records that the answer was read.
     has_effects: Arc<AtomicBool>,
-    /// Whether the answer ends with the reason why the run has failed.
-    ends_with_failure: bool,
+    /// Why the run has failed, when the text of the answer has said so.
+    told_failure: Option<RunFailure>,
     /// How often the request was sent again. 0 if this request began the run.
     repeats: i32,
     on_disconnect: OnDisconnect,
@@ -245,7 +245,7 @@ impl Turn {
             is_streamed: options.is_streamed,
             is_formatted: options.is_formatted,
             is_delivered_whole: false,
-            ends_with_failure: false,
+            told_failure: None,
             repeats: 0,
             on_disconnect: options.on_disconnect,
             served: None,
@@ -535,34 +535,49 @@ impl Turn {
 
     async fn end(&mut self, status: RunStatus) -> Result<AnswerPart, Problem> {
         let cut = self.limiter.reason();
-        let is_answered = status == RunStatus::Succeeded
-            || (status == RunStatus::Cancelled && cut.is_some())
-            || self.ends_with_failure;
+        let is_answered =
+            status == RunStatus::Succeeded || (status == RunStatus::Cancelled && cut.is_some());
         if is_answered {
-            let run = self.record_answer().await?;
-            return Ok(AnswerPart::AnswerEnd(AnswerEnd {
-                usage: run.usage,
-                finished_at: run.finished_at,
-                reason: cut.unwrap_or("stop"),
-            }));
+            let reason = cut.unwrap_or("stop");
+            return self.end_answer(reason).await;
         }
-        let failure = ending::load_failure(&self.app, &self.principal, self.run.id).await?;
-        let may_end_with_text =
-            self.is_streamed && !self.is_formatted && status == RunStatus::Failed;
-        if may_end_with_text && (!failure.called.is_empty() || failure.is_superseded) {
-            return Ok(self.append_failure(failure));
+        let told = self.told_failure.take();
+        let is_told = told.is_some();
+        let failure = match told {
+            Some(failure) => failure,
+            None => ending::load_failure(&self.app, &self.principal, self.run.id).await?,
+        };
+        let is_streamed = self.is_streamed && !self.is_formatted && status == RunStatus::Failed;
+        if !is_streamed || (failure.called.is_empty() && !failure.is_superseded) {
+            return Err(self.problem_of_failure(status, failure));
         }
+        // A client that knows its chat by the texts in it sends this one back.
+        if !is_told && (failure.is_superseded || matches!(self.style, AnswerStyle::Text(_))) {
+            return Ok(self.tell_failure(failure));
+        }
+        if failure.is_superseded {
+            return self.end_answer("stop").await;
+        }
+        self.record_answer().await?;
         Err(self.problem_of_failure(status, failure))
     }
 
-    /// Ends the text of a stream with the reason why its run has failed. After an error instead, the client would send
-    /// the request again, and the tools would be called again.
-    fn append_failure(&mut self, failure: RunFailure) -> AnswerPart {
-        self.ends_with_failure = true;
+    async fn end_answer(&mut self, reason: &'static str) -> Result<AnswerPart, Problem> {
+        let run = self.record_answer().await?;
+        Ok(AnswerPart::AnswerEnd(AnswerEnd {
+            usage: run.usage,
+            finished_at: run.finished_at,
+            reason,
+        }))
+    }
+
+    /// Adds the reason why the run has failed to the text of a stream. The end of the stream is an error all the same.
+    fn tell_failure(&mut self, failure: RunFailure) -> AnswerPart {
         if !self.sent.is_empty() {
             self.add(Piece::Break, false);
         }
-        self.add_text(failure.text);
+        self.add_text(failure.text.clone());
+        self.told_failure = Some(failure);
         let first = self.ready.pop_front();
         AnswerPart::Piece(first.expect("a text that is not blank was added"))
     }
@@ -575,7 +590,7 @@ impl Turn {
             called,
             is_superseded,
             retry_after,
-            ..
+            text,
         } = failure;
         let ids = self.ids(true);
         // A client that reads an earlier answer, or a stream, does not repeat the request by itself.
@@ -595,6 +610,10 @@ impl Turn {
             let code = ErrorCode::TurnFailedAfterCall;
             return Problem::new(StatusCode::BAD_REQUEST, code, detail).with_run(ids);
         }
+        if status == RunStatus::Failed && !called.is_empty() {
+            let code = ErrorCode::TurnFailedAfterCall;
+            return Problem::new(StatusCode::BAD_GATEWAY, code, text).with_run(ids);
+        }
         let (status, code) = match (status, retry_after) {
             (RunStatus::Cancelled, _) => (StatusCode::CONFLICT, ErrorCode::RunCancelled),
             (_, Some(_)) => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Busy),
@@ -602,9 +621,12 @@ impl Turn {
         };
         let mut problem = Problem::new(status, code, reason).with_run(ids);
         if self.has_named_key() {
-            problem.detail = format!("{}; {KEPT}", problem.detail);
+            // The words of a stream are for people, who have sent no key.
+            if !self.is_streamed {
+                problem.detail = format!("{}; {KEPT}", problem.detail);
+            }
         } else {
-            // With `retry_after` nothing was sent to the model, so the client can repeat the request.
+            // With `retry_after` the model has not answered, so the client can repeat the request.
             problem.begun = retry_after.is_none();
         }
         problem.retry_after = retry_after;

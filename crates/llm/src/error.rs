@@ -10,6 +10,9 @@ use domain::secret::Secret;
 /// The most characters of a provider's own message that are shown.
 const MAX_CHARS: usize = 300;
 
+/// How long a client waits that asks a busy model again, where the provider does not say it.
+const PAUSE: Duration = Duration::from_secs(5);
+
 /// Why a step failed. The display text is for the user of the chat.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -94,6 +97,15 @@ impl ModelError {
             Self::Protocol(_) => "protocol",
             Self::TooLarge => "too_large",
         }
+    }
+
+    /// When the same request may work, if what failed it passes.
+    pub fn passes_after(&self) -> Option<Duration> {
+        let passes = matches!(
+            self,
+            Self::RateLimited { .. } | Self::Unavailable { .. } | Self::Paused { .. }
+        );
+        passes.then(|| self.retry_after().unwrap_or(PAUSE))
     }
 
     /// The time after which the same request may work, if the provider or our circuit breaker named one.

@@ -104,8 +104,8 @@ impl CallError {
         }
     }
 
-    /// Whether the call certainly had no effect: nothing of it has left, or the server refused to look at it (a token
-    /// refused at once).
+    /// Whether the call certainly had no effect: nothing of it has left. What a server refused (a token, a session) may
+    /// have been read by another server behind the same address.
     pub fn is_unsent(&self) -> bool {
         matches!(self, Self::NotSent(_) | Self::Cancelled { sent: false })
     }

@@ -112,7 +112,7 @@ impl Http {
         if let Some(session) = session {
             headers.insert(SESSION_ID, session);
         }
-        let url = url.filter(|url| url.origin() == self.client.url.origin());
+        let url = url.filter(|url| self.client.may_move_to(url));
         self.session.store(Arc::new(HttpSession {
             headers,
             url: url.unwrap_or_else(|| self.client.url.clone()),

@@ -97,6 +97,8 @@ struct Facts {
     connections: i32,
     /// Those of our roles that the role is no member of.
     foreign_roles: Vec<String>,
+    /// Those of our roles for which row-level security does not hold.
+    strong_roles: Vec<String>,
 }
 
 const FACTS: &str = "
@@ -108,7 +110,9 @@ const FACTS: &str = "
              else current_setting('max_connections')::int end
              - current_setting('superuser_reserved_connections')::int as connections,
            array(select o.rolname::text from pg_roles o
-                 where o.rolname = any($1) and not pg_has_role(r.oid, o.oid, 'member')) as foreign_roles
+                 where o.rolname = any($1) and not pg_has_role(r.oid, o.oid, 'member')) as foreign_roles,
+           array(select o.rolname::text from pg_roles o
+                 where o.rolname = any($1) and (o.rolsuper or o.rolbypassrls)) as strong_roles
     from pg_roles r where r.rolname = current_user";
 
 /// Tables with a policy for one of our roles, which then lacks the privilege that the policy is about.
@@ -122,6 +126,13 @@ const LACKING: &str = "
         when 'a' then has_any_column_privilege(g.oid, c.oid, 'insert')
         when 'w' then has_any_column_privilege(g.oid, c.oid, 'update')
         else has_any_column_privilege(g.oid, c.oid, 'select') end
+    order by 1";
+
+/// Tables of ours, `$1`, whose policies do not hold, or not for their owner.
+const UNGUARDED: &str = "
+    select distinct format('%I', c.relname) from pg_policy p join pg_class c on c.oid = p.polrelid
+    where c.relnamespace = current_schema()::regnamespace and c.relname = any($1)
+      and not (c.relrowsecurity and c.relforcerowsecurity)
     order by 1";
 
 /// Tables of ours that somebody else owns, who alone can change them in an upgrade.
@@ -300,6 +311,17 @@ impl Examination {
                 "grant them as the migrations do; restore the roles before the tables",
             );
         }
+        let unguarded: Vec<String> = sqlx::query_scalar(UNGUARDED)
+            .bind(migrations::table_names())
+            .fetch_all(&mut *connection)
+            .await?;
+        if !unguarded.is_empty() {
+            self.add(
+                Code::DatabaseRole,
+                format!("row-level security is off for {}", unguarded.join(", ")),
+                "for each: `alter table … enable row level security; alter table … force row level security`",
+            );
+        }
         self.look_at_owners(connection, &facts.role).await?;
         if shards::is_sharded(connection).await? {
             for closed in shards::read_closed(connection).await? {
@@ -383,6 +405,14 @@ impl Examination {
                 Code::DatabaseRole,
                 format!("the role {role} {what}, so row-level security does not hold for it"),
                 "use a role of its own that owns the database: `create role chatelaine login createrole password '…'`",
+            );
+        }
+        if !facts.strong_roles.is_empty() {
+            let roles = facts.strong_roles.join(", ");
+            self.add(
+                Code::DatabaseRole,
+                format!("row-level security does not hold for {roles}, in which transactions run"),
+                "as a superuser, for each: `alter role … nosuperuser nobypassrls`",
             );
         }
         if facts.is_read_only {

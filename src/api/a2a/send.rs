@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ::a2a::{A2AError, Message, PartContent, Role, SendMessageRequest, Task, TaskState};
+use ::a2a::{A2AError, Message, Part, PartContent, Role, SendMessageRequest, Task, TaskState};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -251,11 +251,7 @@ impl A2aRequest<'_> {
                 code,
                 ..
             }) => (InterruptAnswer::Decline, code),
-            _ if task.status.state == TaskState::InputRequired => {
-                let why = "nothing is decided; the task waits for its user: send /confirm or /decline and the code that \
-                           its status names, and nothing else";
-                return Err(invalid("message.parts", why));
-            }
+            _ if task.status.state == TaskState::InputRequired => return Ok(ask_again(task)),
             _ => return Err(no_second_message()),
         };
         let (app, principal) = (&self.state.app, self.principal);
@@ -263,10 +259,10 @@ impl A2aRequest<'_> {
         let asked = requests.into_iter().map(|request| request.approval);
         let asked = asked.filter(|approval| approval.kind == Kind::Confirmation);
         let Some(asked) = asked.into_iter().find(|asked| asked.code == code) else {
-            return Err(invalid(
-                "message.parts",
-                "name a code that the task has asked about",
-            ));
+            return match task.status.state {
+                TaskState::InputRequired => Ok(ask_again(task)),
+                _ => Err(no_second_message()),
+            };
         };
         // A task shows its request, whose arguments never change, and its code is none of another task.
         let response = InterruptResponse {
@@ -278,6 +274,16 @@ impl A2aRequest<'_> {
         approvals::await_end(app, principal, asked.id).await?;
         self.task_of(run).await
     }
+}
+
+/// The task as it waits for its user, with the reason why a message has decided nothing.
+fn ask_again(mut task: Task) -> Task {
+    let why = "Nothing is decided: this task waits for its user. Send /confirm or /decline and the code above, and \
+               nothing else.";
+    if let Some(asked) = &mut task.status.message {
+        asked.parts.push(Part::text(why));
+    }
+    task
 }
 
 fn no_second_message() -> RequestError {

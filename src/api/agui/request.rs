@@ -118,11 +118,10 @@ impl RunInput {
                 return Err(approvals::answered_twice(&entry.interrupt_id).into());
             }
             let payload: Value = serde_json::from_str(payload).unwrap_or_default();
-            let answer = match (entry.status, payload["approved"].as_bool()) {
-                (ResumeStatus::Cancelled, _) => InterruptAnswer::Cancel,
-                (ResumeStatus::Resolved, Some(true)) => InterruptAnswer::Confirm,
-                (ResumeStatus::Resolved, Some(false)) => InterruptAnswer::Decline,
-                (ResumeStatus::Resolved, None) => InterruptAnswer::Continue,
+            let answer = match entry.status {
+                ResumeStatus::Cancelled => InterruptAnswer::Cancel,
+                ResumeStatus::Resolved => approvals::read_answer(&entry.interrupt_id, &payload)?
+                    .unwrap_or(InterruptAnswer::Continue),
             };
             Ok(InterruptResponse {
                 interrupt: entry.interrupt_id.clone(),

@@ -10,7 +10,7 @@ use crate::{
     },
     app::{
         chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
-        tools::approvals::{self, InterruptAnswer, InterruptResponse},
+        tools::approvals::{self, InterruptResponse},
     },
 };
 use domain::{canonical, message::Role, request_key::RequestKey};
@@ -132,7 +132,10 @@ impl UiChatRequest {
             _ => return Ok(None),
         };
         let last = messages.last().filter(|last| last.role == "assistant");
-        let answers = last.map(UiMessage::answers).unwrap_or_default();
+        let answers = last
+            .map(UiMessage::answers)
+            .transpose()?
+            .unwrap_or_default();
         if answers.is_empty() {
             return Ok(None);
         }
@@ -152,19 +155,26 @@ fn read_all(field: &str, messages: &[UiMessage]) -> Result<Transcript, Problem> 
 
 impl UiMessage {
     /// The answers to requests for consent among the parts, which are tools in the state `approval-responded`.
-    fn answers(&self) -> Vec<InterruptResponse> {
-        let answered = self.parts.iter().filter_map(|part| {
-            let approval = part.get("approval")?;
-            let answer = if approval.get("approved")?.as_bool()? {
-                InterruptAnswer::Confirm
-            } else {
-                InterruptAnswer::Decline
+    fn answers(&self) -> Result<Vec<InterruptResponse>, Problem> {
+        let mut answers = Vec::new();
+        for part in &self.parts {
+            let Some(Value::Object(approval)) = part.get("approval") else {
+                continue;
             };
-            let is_new = part["state"] == "approval-responded";
-            let interrupt = approval.get("id")?.as_str()?.to_owned();
-            is_new.then_some(InterruptResponse { interrupt, answer })
-        });
-        answered.collect()
+            let mut given = approval.clone();
+            let Some(Value::String(interrupt)) = given.remove("id") else {
+                continue;
+            };
+            // What the SDK says of the request itself.
+            given.remove("isAutomatic");
+            given.remove("signature");
+            if part["state"] == "approval-responded"
+                && let Some(answer) = approvals::read_answer(&interrupt, &given.into())?
+            {
+                answers.push(InterruptResponse { interrupt, answer });
+            }
+        }
+        Ok(answers)
     }
 
     /// The images and text files of the message.

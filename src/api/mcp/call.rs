@@ -40,6 +40,7 @@ use crate::{
 };
 use domain::{
     approval::{Choice, Kind, State},
+    canonical,
     error::Error,
     ids::ApprovalId,
     jsonrpc,
@@ -80,43 +81,44 @@ enum FormAnswer {
 impl CallParams<'_> {
     /// Reads the user's answer, if the call brings one.
     fn confirmation(&self) -> Option<ConfirmationResponse> {
-        #[derive(Deserialize)]
-        struct Responses<'a> {
-            #[serde(borrow, default)]
-            confirm: Option<Response<'a>>,
-        }
-        #[derive(Deserialize)]
-        struct Response<'a> {
-            action: String,
-            #[serde(borrow, default)]
-            content: Option<&'a RawValue>,
-        }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Content {
-            confirm: bool,
-        }
-        let responses = self.responses?.get();
-        let answer = match serde_json::from_str(responses) {
-            Ok(Responses { confirm }) => {
-                let Response { action, content } = confirm?;
-                let content = content.map(|content| serde_json::from_str(content.get()));
-                match (action.as_str(), content) {
-                    ("decline", Some(Ok(Content { confirm: true }))) => FormAnswer::Unclear,
-                    ("accept", Some(Ok(Content { confirm: true }))) => {
-                        FormAnswer::Decided(Choice::Approve)
-                    }
-                    ("accept", Some(Ok(Content { confirm: false }))) | ("decline", _) => {
-                        FormAnswer::Decided(Choice::Reject)
-                    }
-                    ("cancel", _) => FormAnswer::Closed,
-                    _ => FormAnswer::Unclear,
-                }
-            }
-            Err(_) => FormAnswer::Unclear,
-        };
+        let answer = FormAnswer::read(self.responses?.get())?;
         let request = self.state.as_ref()?.parse().ok()?;
         Some(ConfirmationResponse { request, answer })
+    }
+}
+
+impl FormAnswer {
+    /// Reads the answers to the one form that was sent, `confirm`; `None` where it is not among them.
+    fn read(responses: &str) -> Option<Self> {
+        if canonical::ambiguity(responses).is_some() {
+            return Some(Self::Unclear);
+        }
+        let responses = serde_json::from_str(responses).unwrap_or_default();
+        let Value::Object(responses) = responses else {
+            return Some(Self::Unclear);
+        };
+        let given = responses.get("confirm")?;
+        let is_known = |name: &String| ["action", "content", "_meta"].contains(&name.as_str());
+        let is_one = given.as_object().is_some_and(|it| it.keys().all(is_known));
+        if responses.len() > 1 || !is_one {
+            return Some(Self::Unclear);
+        }
+        let content = match given.get("content") {
+            None => None,
+            Some(content) => {
+                let members = content.as_object().filter(|members| members.len() == 1);
+                Some(members.and_then(|members| members.get("confirm")?.as_bool()))
+            }
+        };
+        Some(match (given["action"].as_str(), content) {
+            (Some("accept"), Some(Some(true))) => Self::Decided(Choice::Approve),
+            (Some("decline"), Some(Some(true))) => Self::Unclear,
+            (Some("accept"), Some(Some(false))) | (Some("decline"), _) => {
+                Self::Decided(Choice::Reject)
+            }
+            (Some("cancel"), _) => Self::Closed,
+            _ => Self::Unclear,
+        })
     }
 }
 

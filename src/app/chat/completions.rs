@@ -16,7 +16,7 @@ use domain::{
     principal::Principal,
     run::Usage,
 };
-use llm::{Delta, ModelError, StepRequest, Stop, Turn};
+use llm::{Delta, StepRequest, Stop, Turn};
 
 /// A piece of the answer.
 pub enum CompletionChunk {
@@ -70,11 +70,13 @@ pub async fn complete(
                         usage: reply.usage,
                         is_cut: reply.stop == Stop::Length,
                     }),
-                Err(ModelError::Paused { retry_after }) => Err(Error::Busy {
-                    reason: ModelError::Paused { retry_after }.to_string(),
-                    retry_after,
+                Err(error) => Err(match error.passes_after() {
+                    Some(retry_after) => Error::Busy {
+                        reason: error.to_string(),
+                        retry_after,
+                    },
+                    None => Error::Unavailable(error.to_string()),
                 }),
-                Err(error) => Err(Error::Unavailable(error.to_string())),
             };
             Some((chunk, None))
         }

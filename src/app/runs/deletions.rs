@@ -103,13 +103,17 @@ pub fn read_since(list: &Path, at: OffsetDateTime) -> anyhow::Result<Vec<Deletio
         .enumerate()
         .filter(|(_, line)| !line.is_empty())
     {
-        let deletion: Deletion = serde_json::from_str(line).with_context(|| {
-            format!(
-                "{}:{}: this is no line of a list of deletions",
-                list.display(),
-                number + 1
-            )
-        })?;
+        let deletion: Deletion = match serde_json::from_str(line) {
+            // A crash or a full disk has cut it, so its deletion was not begun.
+            Err(cut) if cut.is_eof() => continue,
+            read => read.with_context(|| {
+                format!(
+                    "{}:{}: this is no line of a list of deletions",
+                    list.display(),
+                    number + 1
+                )
+            })?,
+        };
         if deletion.at >= at - LONGEST {
             found.push(deletion);
         }

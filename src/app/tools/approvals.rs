@@ -24,7 +24,7 @@ use self::delivery::OutcomeMessage;
 pub use self::{
     confirmation::{
         InterruptAnswer, InterruptResponse, PreparedAnswers, WrittenAnswers, answer_interrupts,
-        answered_twice, await_end, confirm_for_client, prepare_answers,
+        answered_twice, await_end, confirm_for_client, prepare_answers, read_answer,
     },
     decision::{Ballot, cancel, decide, record, revoke_unpermitted},
     request::{ApprovalRequest, Requested, needs_text, request, waiting_text},

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::support::{client::plain, has::Has};
+use crate::support::{client::plain, has::Has, terminal::Terminal};
 
 #[tokio::test]
 async fn an_approved_call_is_made_once_and_the_conversation_goes_on_by_itself() {
@@ -373,6 +373,65 @@ async fn before_the_first_vote_everybody_reads_how_many_it_needs_and_the_last_vo
         view["text"].says("needs 2 approvals, 1 so far.");
         assert_eq!(view["approvals"], 1);
     }
+}
+
+#[tokio::test]
+async fn every_protocol_says_in_the_language_of_its_reader_how_many_people_a_call_needs() {
+    let policy = policy(json!({ "minApprovals": 2 }));
+    let world = world_with(|setup| {
+        setup.change_server(policy);
+        setup.change_pack(json!({
+            "skills": [{ "id": "pay", "mcpBinding": { "server": "bank", "tools": ["send_money"] } }],
+        }));
+    })
+    .await;
+    let eva = someone(&world, "eva", "employee", "es").await;
+    let line = |amount: &str| format!("/call bank send_money {}", payment(amount));
+    let user = |line: &str| json!({ "id": "1", "role": "user", "content": line });
+    let ui =
+        json!({ "id": "1", "role": "user", "parts": [{ "type": "text", "text": line("3.00") }] });
+    let skill =
+        json!({ "messageId": "m", "role": "ROLE_USER", "parts": [{ "data": payment("5.00") }] });
+    let send = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage",
+                       "params": { "message": skill, "metadata": { "skillId": "pay" } } });
+    let none_yet = "Necesita 2 aprobaciones, 0 hasta ahora.";
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({ "model": "bank", "messages": [user(&line("1.00"))] }),
+        ),
+        (
+            "/v1/responses",
+            json!({ "model": "bank", "input": line("2.00") }),
+        ),
+        (
+            "/v1/ui/chat",
+            json!({ "id": "ui", "agent": "bank", "messages": [ui] }),
+        ),
+        (
+            "/v1/agui/bank",
+            json!({ "threadId": "t", "runId": "r", "messages": [user(&line("4.00"))] }),
+        ),
+        ("/a2a/bank", send),
+        (
+            "/v1/agents/bank/skills/pay",
+            json!({ "arguments": payment("6.00") }),
+        ),
+    ] {
+        let told = eva.post(path, body).await.text;
+        assert!(told.contains(none_yet), "{path}: {told}");
+        // There a result is data for a program, beside the text for the person.
+        let is_text = ["/v1/chat/completions", "/v1/responses"].contains(&path);
+        assert!(!is_text || !told.contains("not executed"), "{path}: {told}");
+    }
+    let told = eva.ask("bank", &line("7.00")).await;
+    assert!(told.contains(none_yet), "chat: {told}");
+    let mut script = Terminal::piped(&world.url, &eva);
+    script.enters(&line("8.00"));
+    let told = script.ends().await;
+    assert!(told.contains(none_yet), "terminal: {told}");
+    assert!(!told.contains("not executed"), "terminal: {told}");
+    assert_eq!(world.bank.executions("send_money"), 0);
 }
 
 #[tokio::test]

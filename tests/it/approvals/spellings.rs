@@ -119,6 +119,12 @@ async fn members_that_a_lenient_server_takes_for_others_are_refused() {
             ),
             (r#"{"to":"acme","amount":5,"kind":1,"Kind":2}"#, "Kind"),
             (r#"{"to":"acme","amount":5,"size":1,"\u017fize":2}"#, "size"),
+            // For a reader in C a text ends at NUL.
+            (r#"{"to":"acme","amount\u0000":2000,"amount":5}"#, "amount"),
+            (r#"{"to":"acme","amount\u0000x":2000,"amount":5}"#, "amount"),
+            (r#"{"to":"acme","amount\t":2000,"amount":5}"#, "amount"),
+            (r#"{"to":"acme","__proto__":{"amount":2000}}"#, "__proto__"),
+            (r#"{"to":"acme","meta":{"__proto__":{"a":1}}}"#, "__proto__"),
             // At the place of which the rule, or the schema behind a reference, speaks.
             (
                 r#"{"to":"acme","amount":5,"lines":[{"unitPrice":99}]}"#,
@@ -223,8 +229,7 @@ async fn such_members_are_refused_on_every_way_on_which_a_call_comes() {
             said
         };
         assert!(
-            heard.contains("Amount")
-                && (heard.contains("clear beyond doubt") || heard.contains("do not fit the tool")),
+            heard.contains("Amount") && heard.contains("clear beyond doubt"),
             "{path}: {heard}"
         );
     }

@@ -114,6 +114,21 @@ async fn a_role_that_is_too_strong_or_too_weak_is_found() {
     let superuser = site.db.url.expose().replace("//chatelaine@", "//postgres@");
     site.set("DATABASE_URL", superuser);
     assert_eq!(site.codes().await, ["database.role"]);
+    for off in ["disable", "no force"] {
+        finds_after(
+            "database.role",
+            &format!("alter table runs {off} row level security"),
+        )
+        .await;
+    }
+    let site = Site::new().await;
+    let sql = "alter role chatelaine_tenant bypassrls";
+    let sql = site.db.name_roles(sql).await;
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut site.db.as_superuser(None).await)
+        .await
+        .unwrap();
+    assert_eq!(site.codes().await, ["database.role"]);
     let site = Site::new().await;
     // The login takes another role, as `options` of the address may say.
     let sql = "create role weak_HERE; grant weak_HERE to chatelaine; grant usage on schema public to weak_HERE; \

@@ -214,6 +214,7 @@ async fn a_client_that_can_ask_puts_the_question_to_its_user_and_brings_the_answ
         ("accept", json!({})),
         ("accept", json!({ "confirm": "true" })),
         ("accept", json!({ "confirm": true, "comment": "no, wait" })),
+        ("accept", json!([true])),
         ("decline", json!({ "confirm": true })),
         ("maybe", json!({ "confirm": true })),
     ] {

@@ -15,6 +15,7 @@ use super::{
 use crate::support::{
     bank::{approval_by, pair, payment},
     client::{Answer, Client, Events},
+    has::Has,
     model::{Gate, Reply, calls, error, results, said, text},
     node,
     wait::eventually,
@@ -168,19 +169,15 @@ async fn another_replica_does_not_begin_it_again() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_as_usual_with_what_happened_and_the_chat_goes_on() {
+async fn a_stream_ends_with_an_error_after_what_happened_and_the_chat_goes_on() {
     let world = world().await;
     let ann = world.user("ann", &["employee"]).await;
     let (chunks, done) = stream(&ann, request(&["rate?"])).await;
-    assert!(done);
-    assert!(
-        chunks.iter().all(|chunk| chunk["error"].is_null()),
-        "{chunks:?}"
-    );
-    assert_eq!(
-        chunks.last().unwrap()["choices"][0]["finish_reason"],
-        "stop"
-    );
+    assert!(!done);
+    chunks.last().unwrap()["error"]
+        .has(json!({ "type": "server_error", "code": "turn_failed_after_call" }));
+    let ends = |chunk: &Value| chunk["choices"][0]["finish_reason"].is_string();
+    assert!(!chunks.iter().any(ends), "{chunks:?}");
     let shown = content(&chunks);
     assert!(
         shown.contains("bank.get_exchange_rate") && shown.contains("on holiday"),
@@ -203,15 +200,49 @@ async fn a_stream_ends_as_usual_with_what_happened_and_the_chat_goes_on() {
         .send();
     let events = Events::of(asked.await.unwrap()).rest().await;
     let last = &events.last().unwrap().data;
-    assert_eq!(last["type"], "response.completed", "{last}");
-    let said = last["response"]["output"].to_string();
-    assert!(said.contains("bank.get_exchange_rate"), "{said}");
+    assert_eq!(last["type"], "response.failed", "{last}");
+    last["response"]["status"].says("failed");
+    last["response"]["error"]["message"].says("bank.get_exchange_rate");
     let id = last["response"]["id"].as_str().unwrap();
     let read = ann.get(&format!("/v1/responses/{id}")).await.expect(200);
     assert_eq!(
         read["status"], "failed",
         "who reads it later begins nothing: {read}"
     );
+    let replayed = ann.request(Method::GET, &format!("/v1/responses/{id}?stream=true"));
+    let replayed = Events::of(replayed.send().await.unwrap()).rest().await;
+    assert_eq!(replayed.last().unwrap().data["type"], "response.failed");
+}
+
+#[tokio::test]
+async fn a_model_that_is_busy_is_told_with_its_time_and_may_be_asked_again_before_a_call() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let ann = world.user("ann", &["employee"]).await;
+    for (path, body) in [
+        (PATH, request(&["hi"])),
+        ("/v1/responses", json!({ "model": "bank", "input": "hi" })),
+    ] {
+        for status in [429, 503] {
+            world
+                .model
+                .reply(error(status, "slow down").retry_after("47"))
+                .reply(text("Hello."));
+            let busy = ann.post(path, body.clone()).await;
+            assert_eq!(busy.expect(503)["error"]["code"], "busy", "{path}");
+            let after: u64 = busy.header("retry-after").parse().unwrap();
+            assert!((40..=47).contains(&after), "{path}: {after}");
+            assert_eq!(busy.header("x-should-retry"), "");
+            ann.post(path, body.clone()).await.expect(200);
+        }
+    }
+    world
+        .model
+        .reply(rate())
+        .reply(error(429, "slow down").retry_after("47"));
+    assert_final(&ann.post(PATH, request(&["rate?"])).await);
+    assert_final(&ann.post(PATH, request(&["rate?"])).await);
+    assert_eq!(world.bank.executions(RATE), 1);
 }
 
 #[tokio::test]
@@ -414,10 +445,16 @@ async fn clients_that_repeat_what_failed_call_the_tool_once() {
     let ann = world.user("ann", &["employee"]).await;
     let seen = node::run(include_str!("failing.mjs"), &world.url, &ann).await;
     for (client, failed) in seen.as_object().unwrap() {
-        assert_eq!(failed, &json!(400), "{client}");
+        let is_stream = client.ends_with("stream");
+        let right = if is_stream {
+            json!("error")
+        } else {
+            json!(400)
+        };
+        assert_eq!(failed, &right, "{client}");
     }
-    assert_eq!(seen.as_object().unwrap().len(), 4, "{seen}");
-    assert_eq!(world.bank.executions(RATE), 4, "{seen}");
+    assert_eq!(seen.as_object().unwrap().len(), 7, "{seen}");
+    assert_eq!(world.bank.executions(RATE), 7, "{seen}");
 }
 
 #[tokio::test]

@@ -452,7 +452,7 @@ async fn what_a_setting_may_not_say_is_refused_at_its_field() {
     admin.post("/mcp-servers", internal).await.expect(201);
     let vault = entry(
         "vault",
-        "https://VAULT.example.org:443/x/..//%6dc%70/",
+        "https://VAULT.example.org:443/x/..//%256d%43P;x=1/",
         json!({}),
         json!({}),
     );

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
-use url::Url;
+use url::{Host, Url};
 
 use super::{ConfigValue, EntryId, Level, Origin, ServerRef};
 use crate::{
@@ -258,24 +258,35 @@ pub fn add_rules_of_address<'p>(spec: &mut ServerSpec, packs: impl IntoIterator<
     }
 }
 
-/// Host, port and path of an address, however they are written (RFC 3986, section 6.2.2): a server reads `%6d` as `m`,
-/// and most read `//` as `/`.
+/// Host, port and path of an address, however they are written. A server reads `%6d` as `m` (RFC 3986, section 6.2.2), and
+/// some read `//` as `/`, ignore case, or leave out what stands behind a `;`: two addresses that one server could take for
+/// one are one here.
 fn place(address: &str) -> String {
     let Ok(url) = Url::parse(address.trim()) else {
         return address.trim().trim_end_matches('/').to_ascii_lowercase();
     };
-    let path = percent_decode_str(url.path()).collect::<Vec<u8>>();
-    let segments = path.split(|byte| *byte == b'/');
-    let path: Vec<_> = segments
-        .filter(|segment| !segment.is_empty())
-        .map(String::from_utf8_lossy)
-        .collect();
-    format!(
-        "{}:{}/{}",
-        url.host_str().unwrap_or_default().trim_end_matches('.'),
-        url.port_or_known_default().unwrap_or_default(),
-        path.join("/")
-    )
+    let mut path = url.path().to_owned();
+    // Some decode twice.
+    for _ in 0..2 {
+        path = percent_decode_str(&path).decode_utf8_lossy().into_owned();
+    }
+    let segments = path.split('/').map(|segment| {
+        let segment = segment.split([';', '\0']).next().unwrap_or_default();
+        let letters = segment.chars().filter(|c| c.is_alphanumeric());
+        letters.flat_map(char::to_lowercase).collect::<String>()
+    });
+    let path: Vec<_> = segments.filter(|segment| !segment.is_empty()).collect();
+    let host = match url.host() {
+        Some(Host::Ipv4(ip)) if ip.is_loopback() => "localhost".to_owned(),
+        Some(Host::Ipv6(ip)) if ip.is_loopback() => "localhost".to_owned(),
+        _ => url
+            .host_str()
+            .unwrap_or_default()
+            .trim_end_matches('.')
+            .to_owned(),
+    };
+    let port = url.port_or_known_default().unwrap_or_default();
+    format!("{host}:{port}/{}", path.join("/"))
 }
 
 /// The place of a level in the chain.

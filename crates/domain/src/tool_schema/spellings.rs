@@ -71,9 +71,11 @@ pub(super) fn takes_unknown_members(graph: &Graph<'_>) -> bool {
         .any(is_closed)
 }
 
-/// A name as the most lenient reader takes it: without case, in whatever form of Unicode, without `_` and `-`.
+/// A name as the most lenient reader takes it: without case, in whatever form of Unicode, without `_`, `-` and control
+/// characters, and up to the first NUL, where a text ends for readers in C.
 fn fold(name: &str) -> String {
-    let is_read = |c: &char| !matches!(c, '_' | '-');
+    let is_read = |c: &char| !matches!(c, '_' | '-') && !c.is_control();
+    let name = name.split('\0').next().unwrap_or_default();
     if name.is_ascii() {
         return name
             .chars()
@@ -112,6 +114,10 @@ fn find<'a>(
             let of_schema = by_folded(schemas.iter().flat_map(|schema| properties_of(schema)));
             let mut seen = HashMap::new();
             members.iter().find_map(|(name, value)| {
+                if name == "__proto__" {
+                    let why = "programs in JavaScript take what is in `__proto__` for members of the object around it";
+                    return Some(why.to_owned());
+                }
                 let folded = fold(name);
                 let named = [of_rules.get(&folded), of_schema.get(&folded)];
                 if let Some(other) = seen.insert(folded, name) {

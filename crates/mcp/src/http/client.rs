@@ -70,9 +70,18 @@ pub(crate) struct Client {
     pub(super) server: ServerId,
     /// Whether requests carry a credential.
     pub(super) has_credential: bool,
+    /// A tenant wrote the address.
+    of_tenant: bool,
 }
 
 impl Client {
+    /// Whether a server may say that it is at another address. The rules of a tenant's server are those of its address, so
+    /// it stays there, but for a slash at the end.
+    pub(super) fn may_move_to(&self, url: &Url) -> bool {
+        let path = |url: &'_ Url| url.path().trim_end_matches('/').to_owned();
+        url.origin() == self.url.origin() && (!self.of_tenant || path(url) == path(&self.url))
+    }
+
     pub(crate) fn new(
         egress: Egress,
         url: Url,
@@ -97,6 +106,7 @@ impl Client {
             bearer,
             server: spec.id.clone(),
             has_credential,
+            of_tenant: spec.of_tenant,
         }
     }
 

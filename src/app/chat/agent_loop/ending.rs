@@ -11,14 +11,14 @@ use domain::{
 };
 use llm::{ModelError, Reply, Stop};
 use std::time::Duration;
-use store::{Tx, messages::NewMessage, runs::RunResult};
+use store::{messages::NewMessage, runs::RunResult};
 
 /// How a run ends. All of it is written in one transaction, so that a run that is taken up again never writes its final
 /// messages twice.
 pub(super) struct Ending {
     pub status: RunStatus,
     error: Option<String>,
-    /// How long the model is not asked, if the run failed because the model did not answer.
+    /// When an equal run may succeed, if the run failed because the model did not answer.
     retry_after: Option<Duration>,
     /// The answer or the part of it that was shown, a notice, the text of a command.
     final_messages: Vec<FinalMessage>,
@@ -53,12 +53,8 @@ impl Ending {
 
     /// The run failed because the model did not answer.
     pub fn without_answer(error: &ModelError) -> Self {
-        let retry_after = match error {
-            ModelError::Paused { retry_after } => Some(*retry_after),
-            _ => None,
-        };
         Self {
-            retry_after,
+            retry_after: error.passes_after(),
             ..Self::failed(error.to_string())
         }
     }
@@ -131,20 +127,30 @@ impl RunWorker {
                 for_model: false,
             });
         }
+        let mut tx = self.app.db.tenant(run.tenant).await?;
+        let is_failed_turn = status != RunStatus::Succeeded && run.kind == RunKind::Turn;
+        let has_called = is_failed_turn && {
+            let written = store::messages::list_of_run(&mut tx, run.conversation, run.id).await?;
+            !called_tools(&written).is_empty()
+        };
         let result = RunResult {
             status,
             error: error.as_deref(),
-            retry_after,
+            // An equal run would call the tools again.
+            retry_after: retry_after.filter(|_| !has_called),
             usage,
             final_messages: final_messages
                 .iter()
                 .map(|message| message.to_row(run))
                 .collect(),
         };
-        let mut tx = self.app.db.tenant(run.tenant).await?;
         let finished = store::runs::finish(&mut tx, run, &result).await?;
-        if status != RunStatus::Succeeded && run.kind == RunKind::Turn {
-            self.refuse_equal_requests(&mut tx, status).await?;
+        if has_called {
+            // An equal request would call them again, too.
+            let is_stopped = status == RunStatus::Cancelled;
+            store::request_keys::mark_failed(&mut tx, run.conversation, run.id, is_stopped).await?;
+        } else if is_failed_turn {
+            store::request_keys::mark_answered(&mut tx, run.conversation, run.id, true).await?;
         }
         tx.commit().await?;
         let end = RunEnd {
@@ -152,18 +158,6 @@ impl RunWorker {
             in_tree: finished.in_tree,
         };
         Ok((end, finished.events))
-    }
-
-    /// Marks the request of a turn that has called tools and given no answer, since an equal request would call them
-    /// again.
-    async fn refuse_equal_requests(&self, tx: &mut Tx, status: RunStatus) -> Result<()> {
-        let run = &self.run;
-        let written = store::messages::list_of_run(tx, run.conversation, run.id).await?;
-        if called_tools(&written).is_empty() {
-            return store::request_keys::mark_answered(tx, run.conversation, run.id, true).await;
-        }
-        let is_stopped = status == RunStatus::Cancelled;
-        store::request_keys::mark_failed(tx, run.conversation, run.id, is_stopped).await
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
@@ -106,6 +107,28 @@ pub async fn prepare_answers(
         });
     }
     Ok(PreparedAnswers(prepared))
+}
+
+/// Reads the answer of a person in an object of a client: `approved`, and the words of a person who declines. It is no
+/// answer with anything else beside it, such as other arguments for the call.
+pub fn read_answer(interrupt: &str, given: &Value) -> Result<Option<InterruptAnswer>> {
+    let members = given.as_object().into_iter().flatten();
+    let is_blank = |value: &Value| value.is_null() || value.as_str().is_some_and(str::is_empty);
+    let mut more = members.filter(|(name, value)| *name != "approved" && !is_blank(value));
+    let answer = match given["approved"] {
+        Value::Bool(true) => InterruptAnswer::Confirm,
+        Value::Bool(false) => InterruptAnswer::Decline,
+        _ => return Ok(None),
+    };
+    match more.find(|(name, _)| *name != "reason" || answer == InterruptAnswer::Confirm) {
+        None => Ok(Some(answer)),
+        Some((name, _)) => Err(Error::invalid(
+            "body",
+            format!(
+                "has {name:?} beside the answer to {interrupt}; nothing is decided, answer with `approved` alone"
+            ),
+        )),
+    }
 }
 
 /// The error for a client whose answers to one request contradict each other.
