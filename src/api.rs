@@ -113,8 +113,12 @@ struct Routers {
     monitoring: Router,
 }
 
-fn build_routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
+/// Collects metrics from now on. What was measured before is lost.
+pub fn collect_metrics() {
     metrics::recorder();
+}
+
+fn build_routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
     let limits = Arc::new(Limits::new(&app.config));
     let state = ApiState(Arc::new(ApiParts {
         app,

@@ -58,8 +58,9 @@ const REQUESTS: Metric = metric(
 );
 
 /// Gauges although their names end like those of histograms.
-const AGES: [&str; 4] = [
+const AGES: [&str; 5] = [
     "chatelaine_approvals_oldest_seconds",
+    "chatelaine_purge_age_seconds",
     "chatelaine_runs_oldest_waiting_seconds",
     "chatelaine_webhooks_oldest_seconds",
     "process_start_time_seconds",

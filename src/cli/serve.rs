@@ -213,6 +213,7 @@ async fn prepare(
         deletions::probe(list)?;
     }
     config.max_connections = process_limits::raise_file_limit(config.max_connections);
+    api::collect_metrics();
     let (app, background) = App::build(config, env, db)?;
     register_keys(&app).await.map_err(|error| {
         let about = match error {
