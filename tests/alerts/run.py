@@ -207,6 +207,7 @@ class Installation:
         self.ports = [(free_port(), free_port()) for _ in range(2)]
         self.replicas = [None, None]
         self.rings = ["k1", "k1"]
+        self.packs = [folder / "packs"] * 2
         self.command("tenant", "add", "acme")
         self.token = self.command("token", "--tenant", "acme", "--user", "ann", "--role", "staff")
         self.admin = self.command("token", "--tenant", "acme", "--user", "alice", "--admin")
@@ -247,7 +248,7 @@ class Installation:
     def start(self, number):
         listen, metrics = self.ports[number]
         env = {**self.with_ring(self.rings[number]), "CHATELAINE_LISTEN": f"127.0.0.1:{listen}",
-               "CHATELAINE_METRICS_LISTEN": f"127.0.0.1:{metrics}"}
+               "CHATELAINE_METRICS_LISTEN": f"127.0.0.1:{metrics}", "CHATELAINE_PACKS": str(self.packs[number])}
         log = (self.folder / f"replica-{number}.log").open("ab")
         self.replicas[number] = subprocess.Popen([PROGRAM, "serve"], env=env, stderr=log, stdout=log)
         wait_until(f"replica {number} is ready", lambda: self.request("GET", "/readyz", number=number)[0] == 200)
@@ -390,6 +391,24 @@ def killed(here, number):
 
 
 @contextlib.contextmanager
+def other_pack(here):
+    """One replica starts with a pack in which somebody else consents."""
+    usual, other = here.packs[1], here.folder / "other-packs"
+    shutil.copytree(usual, other)
+    pack = other / "desk/agent-pack.yaml"
+    pack.write_text(pack.read_text().replace('"boss"', '"chief"'))
+    here.packs[1] = other
+    try:
+        with killed(here, 1):
+            pass
+        yield
+    finally:
+        here.packs[1] = usual
+        with killed(here, 1):
+            pass
+
+
+@contextlib.contextmanager
 def database_stopped(here):
     """With clients that wait for their 503."""
     here.postgres.stop()
@@ -491,7 +510,6 @@ def tenant_key_damaged(here):
 
 
 @contextlib.contextmanager
-@contextlib.contextmanager
 def webhook_refused(here):
     """Events for a receiver that answers 500."""
     body = {"url": f"http://127.0.0.1:{here.receiver.port}/hook", "events": ["approval.*"]}
@@ -566,6 +584,7 @@ FAULTS = {
     "ChatelaineReplicaRestarts": restarts,
     "ChatelaineRunsTakenOver": run_of_a_dead_replica,
     "ChatelaineReplicaAbsent": lambda here: killed(here, 1),
+    "ChatelaineReplicasDisagree": other_pack,
     "ChatelaineCredentialsUnreadable": credential_damaged,
     "ChatelaineTenantKeysUnreadable": tenant_key_damaged,
     "ChatelaineKeysIncomplete": key_missing,
