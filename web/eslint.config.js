@@ -20,6 +20,6 @@ export default ts.config(
   },
   {
     files: ['test/**/*.mjs', '*.js'],
-    languageOptions: { globals: { process: 'readonly', navigator: 'readonly', URL: 'readonly', fetch: 'readonly', console: 'readonly', setTimeout: 'readonly', document: 'readonly', globalThis: 'readonly', innerWidth: 'readonly', sessionStorage: 'readonly', window: 'readonly', MutationObserver: 'readonly', localStorage: 'readonly', location: 'readonly', Buffer: 'readonly' } },
+    languageOptions: { globals: { process: 'readonly', navigator: 'readonly', URL: 'readonly', URLSearchParams: 'readonly', fetch: 'readonly', console: 'readonly', setTimeout: 'readonly', document: 'readonly', globalThis: 'readonly', innerWidth: 'readonly', sessionStorage: 'readonly', window: 'readonly', MutationObserver: 'readonly', localStorage: 'readonly', location: 'readonly', Buffer: 'readonly' } },
   },
 );
