@@ -8,7 +8,7 @@ import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
 import { ApprovalList, type Filter, type Tab } from './ApprovalList';
 import { Filters } from './Filters';
-import { useBadge } from './news';
+import { useApproval, useBadge } from './news';
 
 const TABS: Tab[] = ['waiting', 'mine', 'history'];
 
@@ -19,6 +19,8 @@ function ApprovalsPage() {
   const { approval: id } = route.useParams();
   const { say } = useTexts();
   const badge = useBadge();
+  // The address may name a code, and news of a request name its id.
+  const { data: named } = useApproval(id ?? '', undefined, id !== undefined);
   const [tab, setTab] = useState<Tab>('waiting');
   const [filter, setFilter] = useState<Filter>({});
   const counts = { waiting: badge.pending_approvals, mine: badge.my_approval_requests, history: 0 };
@@ -29,7 +31,7 @@ function ApprovalsPage() {
   return (
     <main className="page">
       <Heading as="h1" size="6">{say('nav.approvals')}</Heading>
-      {id && <Boundary fallback={<Notice tone="bad">{say('approval.broken', { code: id })}</Notice>}><ApprovalCard key={id} id={id} /></Boundary>}
+      {id && <Boundary fallback={<Notice tone="bad">{say('approval.broken', { code: id })}</Notice>}><ApprovalCard key={id} id={named?.id ?? id} listed={named} /></Boundary>}
       <Tabs.Root value={tab} onValueChange={(name) => show(name as Tab)}>
         <Tabs.List>
           {TABS.map((name) => (
