@@ -74,7 +74,7 @@ test('the browser asks when the first request waits and not before, and then tel
   assert.deepEqual(await toldOf(page), []);
   const second = await pay('4999.00');
   const [told] = await toldAtLast(page, 1);
-  assert.deepEqual(told, { title: `Fred asks for your approval (${second.code})`, body: 'Send 4999.00 EUR to acme', tag: second.id });
+  assert.deepEqual(told, { title: `Fred asks for your approval (${second.code})`, body: 'Send 4,999.00 (4999.00) EUR to acme – needs 2 approvals, 0 so far', tag: second.id });
   await page.evaluate(() => window.told[0].onclick());
   const card = page.getByRole('article', { name: `${second.code}: bank send_money` });
   await card.getByRole('button', { name: 'Approve', exact: true }).waitFor();

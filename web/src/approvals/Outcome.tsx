@@ -13,7 +13,7 @@ export function State({ kind = 'approval', ...view }: Standing & Partial<Pick<Ap
   const { state } = view;
   const isConfirmed = kind === 'confirmation' && (state === 'approved' || state === 'rejected');
   const words = say(isConfirmed ? `confirmation.${state}` : `approval.${state}` satisfies TextKey);
-  return <StateBadge state={state}>{[words, needsOf(view, say)].filter(Boolean).join(': ')}</StateBadge>;
+  return <StateBadge state={state}>{needsOf(view, say) || words}</StateBadge>;
 }
 
 /** A message of before has no numbers. */
@@ -31,7 +31,8 @@ export function Outcome({ view }: { view: Approval }) {
   const hasVotes = view.state === 'pending' || view.votes.length > 1;
   return (
     <div className="outcome">
-      <p>{withoutMark(view.text)}</p>
+      {/* What waits is told around this already. */}
+      {view.state !== 'pending' && <p>{withoutMark(view.text)}</p>}
       {view.reason && !view.text.includes(view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
       {hasVotes && (
         <ul>{view.votes.map((vote) => (

@@ -1,6 +1,6 @@
 /** Tells a person who is elsewhere, by the browser's own notifications. */
 import { get, queries } from '../api/queries';
-import { sentenceOf } from '../parts/CallSentence';
+import { type Called, sentenceOf } from '../parts/CallSentence';
 import type { Say } from '../texts/texts';
 import type { Approval } from './news';
 import { needsOf } from './Outcome';
@@ -40,7 +40,7 @@ export async function notifyOfRequest({ id, code, requester }: Approval, say: Sa
   if (!isElsewhere()) return;
   const view = await queries.fetchQuery(get('/v1/approvals/{id}', { path: { id } }));
   if (view.state !== 'pending') return;
-  const { pieces } = sentenceOf({ tool: view.tool, summary: view.summary, arguments: view.arguments });
+  const { pieces } = sentenceOf(view as Called);
   const body = [pieces.map(({ text }) => text).join(''), needsOf(view, say)];
   show(id, say('notify.waits', { name: requester.name, code }), body.filter(Boolean).join(' – '));
 }

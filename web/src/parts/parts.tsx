@@ -2,7 +2,7 @@
 import { Badge, Button, Callout, Code, DataList, Flex, Heading, Spinner, Text } from '@radix-ui/themes';
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import { CircleAlert, CircleCheck, Info } from 'lucide-react';
-import { Fragment, type ReactNode, useEffect, useId, useRef, useState } from 'react';
+import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
 import { Refused } from '../api/client';
 import { keepDigits } from '../api/digits';
 import { PlainButton } from './PlainButton';
@@ -90,7 +90,7 @@ export function Values({ value, amounts = {} }: { value: unknown; amounts?: Reco
   if (Array.isArray(value) && value.length > 0) return <ol className="values">{value.map((item, at) => <li key={at}><Values value={item} /></li>)}</ol>;
   const entries = typeof value === 'object' && value !== null ? Object.entries(value) : [];
   const names = nameTexts(entries.map(([name]) => name));
-  if (entries.length > 0) return <Facts>{entries.map(([name, item], at) => [<bdi className="value">{names[at]}</bdi>, <Fragment key={name}><Values value={item} />{Object.hasOwn(amounts, name) && <> = <bdi>{amounts[name]}</bdi></>}</Fragment>])}</Facts>;
+  if (entries.length > 0) return <Facts>{entries.map(([name, item], at) => [<bdi className="value">{names[at]}</bdi>, Object.hasOwn(amounts, name) ? <span key={name}><Values value={item} /> = <bdi>{amounts[name]}</bdi></span> : <Values key={name} value={item} />])}</Facts>;
   return <Code variant="ghost" className="value">{valueText(value)}</Code>;
 }
 
