@@ -1,7 +1,7 @@
 // What a person reads of calls and of requests: sentences, with everything exact one click away.
 import assert from 'node:assert/strict';
 import { after, afterEach, before, test } from 'node:test';
-import { ask, check, checkWidth, say, startStage } from './support.mjs';
+import { ask, check, checkWidth, say, startStage, wordsOf } from './support.mjs';
 
 let [stage, fred] = [];
 before(async () => {
@@ -136,7 +136,7 @@ test('an outcome is told once: by the answer that follows, or else where it happ
   assert.equal(await told.filter({ visible: true }).count(), 1);
 });
 
-for (const [locale, heading, steps, field] of [['es', 'Enviar 12.50 EUR a acme', '3 pasos', 'Mensaje'], ['fr', 'Envoyer 12.50 EUR à acme', '3 étapes', 'Message']])
+for (const [locale, heading, steps, field] of [['es', 'Enviar 12,50 (12.50) EUR a acme', '3 pasos', 'Mensaje'], ['fr', 'Envoyer 12,50 (12.50) EUR à acme', '3 étapes', 'Message']])
   test(`cards in ${locale}, in the dark and on a phone`, async () => {
     const request = await pay();
     const way = { locale, colorScheme: 'dark', viewport: { width: 360, height: 740 } };
@@ -156,4 +156,41 @@ for (const [locale, heading, steps, field] of [['es', 'Enviar 12.50 EUR a acme',
     await page.locator('.steps summary').first().click();
     await check(page, `steps-${locale}`);
     await checkWidth(page, `steps-${locale}`);
+  });
+
+for (const [locale, heading, needs, last, voters] of [
+  ['en', 'Send 1,500.00 (1500.00) EUR to acme', (given) => `needs 2 approvals, ${given} so far`, 'Your approval is the last: the call will be sent.', 'Mona and Alice'],
+  ['es', 'Enviar 1.500,00 (1500.00) EUR a acme', (given) => `necesita 2 aprobaciones, ${given} hasta ahora`, 'Tu aprobación es la última: la llamada se enviará.', 'Mona y Alice'],
+  ['fr', 'Envoyer 1 500,00 (1500.00) EUR à acme', (given) => `2 approbations nécessaires, ${given} pour l'instant`, "Votre approbation est la dernière : l'appel sera envoyé.", 'Mona et Alice'],
+])
+  test(`votes are counted, the last voter is told so, and the outcome names both: ${locale}`, async () => {
+    const words = wordsOf(locale);
+    const fred = await stage.signIn(/^Fred/, { locale });
+    await fred.getByRole('button', { name: /Bank$/ }).click();
+    const composer = fred.getByRole('textbox', { name: words('composer.label'), exact: true });
+    await composer.fill('/pay {"from_account": "current", "to": "acme", "amount": "1500.00", "currency": "EUR"}');
+    await composer.press('Enter');
+    await fred.locator('.tool', { hasText: heading }).getByText(needs(0)).waitFor();
+    const code = await fred.locator('.waiting .code').textContent();
+    const vote = async (name, given) => {
+      const page = await stage.signIn(name, { locale, viewport: { width: 360, height: 740 } });
+      await page.goto(`${stage.origin}/#/approvals/${code}`);
+      const card = cardOf(page, { code });
+      await card.getByRole('heading', { name: heading }).waitFor();
+      await card.locator('.state').getByText(needs(given), { exact: true }).waitFor();
+      assert.equal(await card.getByText(last).count(), given);
+      await check(page, `votes-${given}-${locale}`);
+      await checkWidth(page, `votes-${given}-${locale}`);
+      await card.locator(`button:not([aria-disabled]):has-text("${words('approve')}")`).waitFor();
+      await card.getByRole('button', { name: words('approve'), exact: true }).click();
+      return card;
+    };
+    const first = await vote(/^Mona/, 0);
+    await first.locator('.state').getByText(needs(1)).waitFor();
+    const second = await vote(/^Alice/, 1);
+    for (const card of [first, second]) {
+      await card.locator('.state.succeeded').waitFor();
+      await card.locator('.outcome').getByText(voters).waitFor();
+    }
+    await fred.locator('.message.system').getByText(voters).waitFor();
   });

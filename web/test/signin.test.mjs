@@ -248,22 +248,39 @@ test("a tenant's page stays the tenant's page when an issuer for everybody was a
   assert.equal(new URL(next.url()).search, '?tenant=demo');
 });
 
-test('a token that could not be replaced before its end is asked for again by itself', async () => {
-  const page = await stage.open({}, stage.origin);
+/** The issuer gives a refresh token with a token that lives so long, in seconds; `answer` says what comes of using it. Notes each use. */
+async function giveRefreshToken(page, lifetime, answer) {
   const asked = [];
   let issued;
   await page.route(`${issuer}/token`, async (route) => {
     const grant = new URLSearchParams(route.request().postData() ?? '').get('grant_type');
     if (grant === 'authorization_code') {
       const response = await route.fetch();
-      issued = { ...(await response.json()), expires_in: 61, refresh_token: 'again' };
+      issued = { ...(await response.json()), expires_in: lifetime, refresh_token: 'again' };
       return route.fulfill({ response, json: issued });
     }
     asked.push(grant);
-    if (asked.length === 1) return route.abort();
     const { access_token, token_type } = issued;
-    return route.fulfill({ json: { access_token, token_type, expires_in: 3600 }, headers: { 'access-control-allow-origin': '*' } });
+    return answer(route, { json: { access_token, token_type, expires_in: 3600 }, headers: { 'access-control-allow-origin': '*' } }, asked.length);
   });
+  return asked;
+}
+
+/** The API knows the token no more, for one request. */
+async function refuseToken(page) {
+  let isRefused = false;
+  await page.route(`${stage.origin}/v1/**`, (route) => {
+    if (isRefused || route.request().url().includes('/events')) return route.fallback();
+    isRefused = true;
+    return route.fulfill({ status: 401, json: { code: 'unauthorized', detail: 'the token has ended' } });
+  });
+}
+
+const toConnections = (page) => page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Connections' }).click();
+
+test('a token that could not be replaced before its end is asked for again by itself', async () => {
+  const page = await stage.open({}, stage.origin);
+  const asked = await giveRefreshToken(page, 61, (route, renewed, count) => (count === 1 ? route.abort() : route.fulfill(renewed)));
   await enter(page, 'rita');
   await page.getByRole('heading', { name: 'Hello rita!' }).waitFor();
   const end = Date.now() + 20_000;
@@ -271,4 +288,28 @@ test('a token that could not be replaced before its end is asked for again by it
   assert.deepEqual(asked, ['refresh_token', 'refresh_token']);
   await page.reload();
   await page.getByRole('heading', { name: 'Hello rita!' }).waitFor();
+});
+
+test('a token that the API refuses is replaced, and the request is made again', async () => {
+  const page = await stage.open({}, stage.origin);
+  const asked = await giveRefreshToken(page, 3600, (route, renewed) => route.fulfill(renewed));
+  await enter(page, 'sara');
+  await page.getByRole('heading', { name: 'Hello sara!' }).waitFor();
+  await refuseToken(page);
+  await toConnections(page);
+  await page.getByRole('article', { name: 'bank' }).waitFor();
+  assert.deepEqual(asked, ['refresh_token']);
+});
+
+test('whose refresh token is refused is asked to sign in, and the issuer is asked once', async () => {
+  const page = await stage.open({}, stage.origin);
+  const asked = await giveRefreshToken(page, 3600, (route, { headers }) => route.fulfill({ status: 400, json: { error: 'invalid_grant' }, headers }));
+  await enter(page, 'tom');
+  await page.getByRole('heading', { name: 'Hello tom!' }).waitFor();
+  await refuseToken(page);
+  await toConnections(page);
+  await signInButton(page).waitFor();
+  // The first pause before another try is two seconds.
+  await page.waitForTimeout(2500);
+  assert.deepEqual(asked, ['refresh_token']);
 });
