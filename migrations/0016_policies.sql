@@ -6,6 +6,8 @@ alter table replicas
   add column policies_sha256 bytea,
   -- since when these policies are in force there
   add column policies_since timestamptz,
+  -- a digest of the policies of all replicas, as this one goes by them
+  add column policies_seen bytea,
   -- a digest of each group of settings that must be the same everywhere
   add column settings json;
 

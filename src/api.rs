@@ -270,7 +270,6 @@ fn model_apis() -> OpenApiRouter<ApiState> {
 fn administration() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(admin::audit::list))
-        .routes(routes!(admin::replicas::list))
         .routes(routes!(admin::usage::list))
         .routes(routes!(admin::usage::list_days))
         .routes(routes!(admin::tenants::own))
@@ -315,9 +314,11 @@ fn administration() -> OpenApiRouter<ApiState> {
 /// The prefix of the routes on which the operator administers a tenant as its admins do.
 const FOR_TENANT: &str = "/v1/admin/tenants/{tenant}";
 
-/// Keys and issuers of a tenant: for its admins, and below [`FOR_TENANT`] for the operator.
+/// Keys and issuers of a tenant, and the replicas that serve it: for its admins, and below [`FOR_TENANT`] for the operator.
 fn access() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
+        .routes(routes!(admin::replicas::list))
+        .routes(routes!(admin::replicas::settle_policy))
         .routes(routes!(admin::keys::list, admin::keys::create))
         .routes(routes!(admin::keys::revoke))
         .routes(routes!(admin::issuers::list, admin::issuers::add))

@@ -87,7 +87,7 @@ pub async fn run(command: Command, config: &Config, env: &Environment) -> anyhow
     let args = match command {
         Command::Test(args) => args,
         Command::Settle { agent, digest } => {
-            let settle = async |db| Ok(replicas::settle_policy(&db, &agent, digest).await?);
+            let settle = async |db| Ok(replicas::settle_policy(&db, None, &agent, digest).await?);
             serve::with_database(config, env, settle).await?;
             print_line(&format!("the rules {digest} count for {agent} now"));
             return Ok(ExitCode::SUCCESS);

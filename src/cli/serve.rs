@@ -239,9 +239,9 @@ async fn join_replicas(app: &Arc<App>) -> Result<()> {
     let started_at = app.clock.now();
     let announce = || replicas::announce(app, started_at);
     while_busy(app.config.database_wait, announce).await?;
-    // And it learns their rules before it serves.
-    let compare = || replicas::compare_policies(app, started_at);
-    while_busy(app.config.database_wait, compare).await
+    // And they learn each other's rules before it serves.
+    let agree = || replicas::await_agreement(app, started_at);
+    while_busy(app.config.database_wait, agree).await
 }
 
 /// Does `work` again, for so long, while the database is busy.

@@ -562,6 +562,12 @@ fn table() -> Vec<Row> {
             [401, 403, 403, 403, 403, 200, 403],
         ),
         (
+            put(),
+            "/v1/admin/agents/{agent}/policy",
+            policy,
+            [401, 403, 403, 403, 403, 404, 403],
+        ), // no replica has it
+        (
             get(),
             "/v1/admin/agents/{agent}/servers",
             none,
@@ -690,6 +696,13 @@ fn table() -> Vec<Row> {
             delete(),
             "/v1/admin/tenants/{tenant}/keys/{id}",
             none,
+            [404; 7],
+        ),
+        (get(), "/v1/admin/tenants/{tenant}/replicas", none, [404; 7]),
+        (
+            put(),
+            "/v1/admin/tenants/{tenant}/agents/{agent}/policy",
+            policy,
             [404; 7],
         ),
         (get(), "/v1/admin/tenants/{tenant}/issuers", none, [404; 7]),
@@ -830,6 +843,10 @@ fn table() -> Vec<Row> {
             [401, 204, 204, 204, 204, 403, 204],
         ),
     ]
+}
+
+fn policy() -> Value {
+    json!({ "digest": "0".repeat(64) })
 }
 
 fn issuer() -> Value {

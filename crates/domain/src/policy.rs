@@ -210,11 +210,13 @@ pub struct DenyRule {
     pub reason: String,
 }
 
-/// Forbids calls that may change something while the policy of another replica is not known.
+/// Why nothing is changed while the policy of another replica is not known.
+pub const RULES_UNKNOWN: &str = "the rules are being updated; try again in some minutes";
+
 static UPDATING: LazyLock<DenyRule> = LazyLock::new(|| DenyRule {
     tools: Vec::new(),
     when: None,
-    reason: "the rules are being updated; try again in some minutes".to_owned(),
+    reason: RULES_UNKNOWN.to_owned(),
 });
 
 /// Who asks, as one pack sees them: roles computed from the claims, and whether `adminUsers` names them.

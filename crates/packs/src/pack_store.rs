@@ -128,7 +128,17 @@ impl PackStore {
         self.0.files.load_full()
     }
 
-    /// Lets the policies of other replicas count for these agents, and for no others, from the next reader on.
+    /// Whether policies of other replicas differ from those of the files, so that they count.
+    pub fn is_overridden(&self) -> bool {
+        let (files, snapshot) = (self.0.files.load(), self.0.snapshot.load());
+        let differs = |pack: &Arc<Pack>| {
+            let used = snapshot.get(pack.id());
+            used.is_none_or(|used| used.version != pack.version)
+        };
+        files.packs().any(differs)
+    }
+
+    /// Lets the policies of all replicas count for these agents, and for no others, from the next reader on.
     pub fn override_policies(&self, overrides: BTreeMap<AgentId, PolicyOverride>) {
         let mut known = self
             .0
@@ -137,18 +147,20 @@ impl PackStore {
             .unwrap_or_else(PoisonError::into_inner);
         let differs = |id: &&AgentId| known.get(*id) != overrides.get(*id);
         let ids: BTreeSet<_> = known.keys().chain(overrides.keys()).collect();
-        let changed: Vec<_> = ids.into_iter().filter(differs).cloned().collect();
-        if changed.is_empty() {
-            return;
-        }
+        let mut changed: Vec<_> = ids.into_iter().filter(differs).cloned().collect();
         *known = overrides;
         let mut next = self.0.snapshot.load().copy();
         let files = self.0.files.load();
-        for id in &changed {
-            if let Some(pack) = files.get(id) {
-                next.packs
-                    .insert(id.clone(), with_override(pack, known.get(id)));
-            }
+        changed.retain(|id| {
+            let Some(pack) = files.get(id) else {
+                return false;
+            };
+            let pack = with_override(pack, known.get(id));
+            let before = next.packs.insert(id.clone(), pack.clone());
+            before.is_none_or(|before| before.version != pack.version)
+        });
+        if changed.is_empty() {
+            return;
         }
         self.0.snapshot.store(Arc::new(next));
         drop(known);
@@ -301,7 +313,8 @@ impl Inner {
 }
 
 fn with_override(pack: &Arc<Pack>, by: Option<&PolicyOverride>) -> Arc<Pack> {
-    by.map_or_else(|| pack.clone(), |by| Arc::new(pack.overridden(by)))
+    let by = by.and_then(|by| by.beside(AgentPolicy::of(pack).digest()));
+    by.map_or_else(|| pack.clone(), |by| Arc::new(pack.overridden(&by)))
 }
 
 /// All packs at one moment.

@@ -139,6 +139,36 @@ pub async fn stamp_policies(tx: &mut Tx) -> Result<PoliciesStamp> {
     })
 }
 
+impl PoliciesStamp {
+    fn digest(&self) -> Vec<u8> {
+        Sha256::digest(format!("{self:?}")).to_vec()
+    }
+}
+
+/// Says that a replica goes by the policies of this stamp.
+pub async fn put_seen(tx: &mut Tx, id: ReplicaId, stamp: &PoliciesStamp) -> Result<()> {
+    let digest = stamp.digest();
+    sqlx::query!(
+        "update replicas set policies_seen = $2 where id = $1",
+        id.0,
+        digest,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// How many replicas that live do not go by the policies of this stamp. A release that says none is not counted.
+pub async fn count_behind(tx: &mut Tx, stamp: &PoliciesStamp) -> Result<i64> {
+    let behind = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from replicas
+           where seen_at > now() - interval '1 minute' and policies_sha256 is not null
+             and policies_seen is distinct from $1"#,
+        stamp.digest(),
+    );
+    Ok(behind.fetch_one(tx.conn()).await?)
+}
+
 /// The policies of a replica that lives.
 pub struct ReplicaPolicies {
     pub id: ReplicaId,

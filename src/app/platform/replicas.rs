@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -16,12 +16,13 @@ use time::OffsetDateTime;
 use super::health;
 use crate::app::App;
 use domain::{
-    audit::OPERATOR,
+    audit::{Fact, OPERATOR},
+    clock,
     config::Config,
     error::{Error, Missing, Result},
     finding::{Code, Finding},
     ids::{AgentId, ReplicaId},
-    policy::{PolicyDigest, PolicyOverride},
+    policy::{AgentPolicy, PolicyDigest, PolicyOverride},
     principal::Admin,
     replica::Replica,
 };
@@ -35,10 +36,21 @@ use store::{
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// For how long replicas may have different packs before it counts as a fault: a pack is rolled out in less.
 const ROLLOUT: time::Duration = time::Duration::minutes(5);
+/// How long a replica with other rules waits for the others before it serves. Each looks every second.
+const AGREEMENT: Duration = Duration::from_secs(10);
 
 /// What this replica has compared last.
 #[derive(Default)]
-pub struct KnownPolicies(Mutex<Option<(Arc<PackSnapshot>, PoliciesStamp)>>);
+pub struct KnownPolicies(Mutex<Option<Compared>>);
+
+/// The packs of this replica, and the policies of all.
+type Compared = (Arc<PackSnapshot>, PoliciesStamp);
+
+impl KnownPolicies {
+    fn lock(&self) -> MutexGuard<'_, Option<Compared>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Writes the state of this replica.
 pub async fn announce(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> {
@@ -98,10 +110,7 @@ fn shared_settings(config: &Config) -> BTreeMap<String, String> {
 /// replica's own packs is written first.
 pub async fn compare_policies(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> {
     let files = app.packs.files();
-    let lock = || {
-        let known = &app.known_policies.0;
-        known.lock().unwrap_or_else(PoisonError::into_inner)
-    };
+    let lock = || app.known_policies.lock();
     let before = lock().clone();
     let has_changed = |(known, _): &(Arc<PackSnapshot>, _)| !Arc::ptr_eq(known, &files);
     if before.as_ref().is_some_and(has_changed) {
@@ -120,12 +129,46 @@ pub async fn compare_policies(app: &Arc<App>, started_at: OffsetDateTime) -> Res
     drop(tx);
     let overrides = find_overrides(&files, app.replica, &replicas, &settled);
     for (agent, by) in &overrides {
-        log_difference(agent, by, &replicas);
+        let own = files.policies().get(agent).map(AgentPolicy::digest);
+        if let Some(by) = own.and_then(|own| by.beside(own)) {
+            log_difference(agent, &by, &replicas);
+        }
     }
     app.packs.override_policies(overrides);
+    let mut tx = app.db.system().await?;
+    store::replicas::put_seen(&mut tx, app.replica, &stamp).await?;
+    tx.commit().await?;
     let before = lock().replace((files.clone(), stamp));
     measure_policies(before.as_ref().map(|(files, _)| files.as_ref()), &files);
     Ok(())
+}
+
+/// Waits until all replicas go by the rules of this one, where it has others than they. So no call is made by laxer rules
+/// than its own once it serves. A replica that hangs does not keep it from serving.
+pub async fn await_agreement(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> {
+    let end = clock::instant() + AGREEMENT;
+    loop {
+        compare_policies(app, started_at).await?;
+        if !app.packs.is_overridden() {
+            return Ok(());
+        }
+        let stamp = app.known_policies.lock().clone();
+        let stamp = stamp.map(|(_, stamp)| stamp).unwrap_or_default();
+        let mut tx = app.db.system().await?;
+        let behind = store::replicas::count_behind(&mut tx, &stamp).await?;
+        drop(tx);
+        if behind == 0 {
+            return Ok(());
+        }
+        if clock::instant() > end {
+            tracing::warn!(
+                behind,
+                "serving, although replicas do not yet go by the rules of this one"
+            );
+            return Ok(());
+        }
+        tokio::time::sleep(AGREEMENT / 50).await;
+    }
 }
 
 /// Shows the policies of this replica's packs as a metric, in place of those that it had `before`.
@@ -142,34 +185,26 @@ fn measure_policies(before: Option<&PackSnapshot>, now: &PackSnapshot) {
     }
 }
 
-/// Which policies of other replicas count for the agents of this one.
+/// Which policies count for the agents of this replica: those that other replicas have, or the one that is settled, as long
+/// as a replica has it.
 fn find_overrides(
     own: &PackSnapshot,
     this: ReplicaId,
     replicas: &[ReplicaPolicies],
     settled: &BTreeMap<AgentId, PolicyDigest>,
 ) -> BTreeMap<AgentId, PolicyOverride> {
-    let of_agent = |(agent, policy): (&AgentId, &domain::policy::AgentPolicy)| {
-        let own = policy.digest();
-        let others = replicas.iter().filter(|replica| replica.id != this);
-        let mut others: BTreeMap<_, _> = others
-            .filter_map(|replica| replica.policies.get(agent).cloned())
-            .filter(|(digest, _)| *digest != own)
-            .collect();
-        // What is settled counts while a replica has it.
-        if let Some(digest) = settled.get(agent) {
-            match others.get(digest) {
-                _ if *digest == own => others.clear(),
-                Some(Some(policy)) => {
-                    let by = PolicyOverride::Settled(*digest, policy.clone());
-                    return Some((agent.clone(), by));
-                }
-                Some(None) | None => {}
-            }
-        }
-        (!others.is_empty()).then(|| (agent.clone(), PolicyOverride::Strictest(others)))
+    let of_agent = |agent: &AgentId| {
+        let of = |it: &ReplicaPolicies| it.policies.get(agent).cloned();
+        let settled = settled.get(agent).and_then(|wanted| {
+            let mut all = replicas.iter().filter_map(of);
+            let (digest, policy) = all.find(|(digest, _)| digest == wanted)?;
+            Some(PolicyOverride::Settled(digest, policy?))
+        });
+        let others = replicas.iter().filter(|it| it.id != this);
+        let strictest = || PolicyOverride::Strictest(others.filter_map(of).collect());
+        (agent.clone(), settled.unwrap_or_else(strictest))
     };
-    own.policies().iter().filter_map(of_agent).collect()
+    own.policies().keys().map(of_agent).collect()
 }
 
 fn log_difference(agent: &AgentId, by: &PolicyOverride, replicas: &[ReplicaPolicies]) {
@@ -200,8 +235,13 @@ fn log_difference(agent: &AgentId, by: &PolicyOverride, replicas: &[ReplicaPolic
 }
 
 /// Says that the policy with this digest decides alone for an agent, while a replica has it. `NotFound` when no replica
-/// that lives has it.
-pub async fn settle_policy(db: &Db, agent: &AgentId, digest: PolicyDigest) -> Result<()> {
+/// that lives has it. `by`: the admin who says it; `None` for the operator.
+pub async fn settle_policy(
+    db: &Db,
+    by: Option<&Admin>,
+    agent: &AgentId,
+    digest: PolicyDigest,
+) -> Result<()> {
     let mut tx = db.system().await?;
     let replicas = store::replicas::list_policies(&mut tx).await?;
     let has = |replica: &ReplicaPolicies| {
@@ -213,9 +253,42 @@ pub async fn settle_policy(db: &Db, agent: &AgentId, digest: PolicyDigest) -> Re
         return Err(Error::NotFound(Missing::Other(what)));
     }
     store::replicas::settle_policy(&mut tx, agent, digest).await?;
-    let detail = format!("{agent} {digest}");
-    store::audit::record_for_operator(&mut tx, OPERATOR, "policy.settled", &detail).await?;
+    let (action, detail) = ("policy.settled", format!("{agent} {digest}"));
+    let actor = by.map_or(OPERATOR, |admin| admin.user().as_str());
+    store::audit::record_for_operator(&mut tx, actor, action, &detail).await?;
+    if let Some(admin) = by {
+        let fact = Fact {
+            agent: Some(agent.as_str()),
+            ..Fact::new(actor, action).detail(&detail)
+        };
+        store::audit::record(&mut tx, admin.tenant(), &fact).await?;
+    }
     tx.commit().await
+}
+
+/// The same over the API. The admin of a tenant settles nothing for another one: what is settled counts for all tenants.
+pub async fn settle_policy_of_tenant(
+    app: &App,
+    admin: &Admin,
+    agent: &str,
+    digest: PolicyDigest,
+) -> Result<()> {
+    let unknown = || Error::NotFound(Missing::Agent(agent.to_owned()));
+    let agent = AgentId::parse(agent).map_err(|_| unknown())?;
+    let mut tenants = app.accounts.tenants().await?;
+    tenants.retain(|tenant| tenant.serves(&agent));
+    if !tenants.iter().any(|tenant| tenant.id == admin.tenant()) {
+        return Err(unknown());
+    }
+    if admin.is_operator() {
+        return settle_policy(&app.db, None, &agent, digest).await;
+    }
+    if tenants.len() > 1 {
+        return Err(Error::Forbidden(format!(
+            "other tenants have the agent {agent}, too, so the operator settles which rules count"
+        )));
+    }
+    settle_policy(&app.db, Some(admin), &agent, digest).await
 }
 
 /// Takes this replica off the list.

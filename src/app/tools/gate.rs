@@ -23,12 +23,12 @@ use self::{
 };
 use crate::app::{
     App,
-    servers::pins,
+    servers::{agents, pins},
     tools::{
         approvals,
         elicitations::ElicitationTarget,
         kept_calls::{self, DecidedCall},
-        toolset::{NamedTool, Toolset, held_back, truncate_text},
+        toolset::{self, NamedTool, Toolset, held_back, truncate_text},
     },
 };
 use domain::{
@@ -57,6 +57,7 @@ use store::{audit::AuditRow, call_limits};
 const MAX_SENDS: usize = 4;
 
 /// A call that is to be made.
+#[derive(Clone)]
 pub struct Call<'a> {
     pub principal: &'a Principal,
     pub toolset: &'a Arc<Toolset>,
@@ -82,6 +83,7 @@ pub struct Call<'a> {
 }
 
 /// The tool that is to be called.
+#[derive(Clone)]
 pub enum CallTarget<'a> {
     /// By the name in the model's request.
     Name(&'a str),
@@ -278,7 +280,41 @@ pub async fn call_with_answer(
     Box::pin(make(app, call, Some(answered))).await
 }
 
+/// Makes the call by the rules in force.
 async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -> ToolResult {
+    match restrict_toolset(app, call).await {
+        Ok(None) => make_with_toolset(app, call, answered).await,
+        Ok(Some(toolset)) => {
+            let toolset = &toolset;
+            let call = Call {
+                toolset,
+                ..call.clone()
+            };
+            make_with_toolset(app, &call, answered).await
+        }
+        Err(error) => deny(app, call, not_executed(&error).into()),
+    }
+}
+
+/// The toolset of a call as the rules in force restrict it, if they have changed since it was selected. A run keeps its pack
+/// to its end: its prompts, its model and its servers, but not a right that nobody has any more.
+async fn restrict_toolset(app: &Arc<App>, call: &Call<'_>) -> Result<Option<Arc<Toolset>>, Error> {
+    let pack = call.toolset.pack();
+    let now = app.packs.get(pack.id());
+    if now.is_some_and(|now| now.version == pack.version) {
+        return Ok(None);
+    }
+    let now = agents::pack(app, call.principal, pack.id().as_str()).await?;
+    let restricted = Arc::new(pack.restricted_by(&now));
+    let toolset = toolset::select(app, call.principal, &restricted).await?;
+    Ok(Some(toolset))
+}
+
+async fn make_with_toolset(
+    app: &Arc<App>,
+    call: &Call<'_>,
+    answered: Option<AnsweredCall>,
+) -> ToolResult {
     let found = match &call.target {
         CallTarget::Name(name) => call.toolset.by_name(name),
         CallTarget::Pair { server, tool } => call.toolset.by_pair(server, tool),

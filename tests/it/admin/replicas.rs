@@ -26,6 +26,10 @@ async fn admins_see_the_replicas_and_which_of_them_are_silent() {
     assert_eq!(id(first), own, "the one that started first comes first");
     assert_eq!(second["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(second["readiness"]["database"], true);
+    let digest = second["policies"]["bank"].as_str().unwrap();
+    let metrics = world.nobody().get("/metrics").await.text;
+    let shown = format!("chatelaine_packs_info{{agent=\"bank\",digest=\"{digest}\"}} 1");
+    assert!(metrics.contains(&shown), "{shown}");
     // Killed, it says nothing more, which is noticed after a minute.
     let killed = id(second);
     replica.kill();

@@ -51,7 +51,8 @@ async fn what_changed_since_it_was_asked_for_cannot_be_approved_and_does_not_run
 }
 
 /// The row of a request that everybody needed has approved, and nobody executes.
-const APPROVED: &str = "state = 'approved', decided_by = 'bob', decided_at = statement_timestamp(),
+pub(super) const APPROVED: &str =
+    "state = 'approved', decided_by = 'bob', decided_at = statement_timestamp(),
      lapses_at = statement_timestamp() + interval '1 minute'";
 
 #[tokio::test]

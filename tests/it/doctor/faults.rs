@@ -306,6 +306,15 @@ async fn packs_that_do_not_load_and_variables_that_are_not_set_are_found() {
     doubtful["mcp"]["servers"][0]["tools"] = json!(["ask", "ask"]);
     site.write(&doubtful);
     assert_eq!(site.codes().await, ["packs.doubtful"]);
+    // What lets a replica start and makes `check` fail is one of them.
+    let mut faulty = pack();
+    faulty["mcp"]["servers"][0]["toolAccess"]["deny"] =
+        json!([{ "tools": ["ask"], "when": "1", "reason": "no" }]);
+    site.write(&faulty);
+    assert_eq!(site.codes().await, ["packs.doubtful"]);
+    let mut check = site.command(&["check", site.packs.path().to_str().unwrap()]);
+    let check = check.output().await.unwrap();
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
     let mut site = Site::new().await;
     site.unset("MODEL_URL");
     assert_eq!(site.codes().await, ["packs.variable"]);
@@ -610,6 +619,51 @@ async fn tables_of_others_in_the_same_database_are_no_fault() {
         .execute(&mut other)
         .await
         .unwrap();
+    assert!(site.codes().await.is_empty());
+    // One of ours that another role owns is one, and its remedy gives away nothing else.
+    sqlx::raw_sql("alter table messages owner to postgres")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let found = site.findings().await;
+    assert_eq!(codes(&found), ["database.rights"], "{found:?}");
+    let remedy = found[0]["remedy"].as_str().unwrap();
+    let (_, remedy) = remedy.split_once("give it each of them: `").unwrap();
+    let remedy = remedy.trim_end_matches('`').to_owned();
+    assert!(
+        remedy.starts_with("alter table messages owner to"),
+        "{remedy}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(remedy))
+        .execute(&mut other)
+        .await
+        .unwrap();
+    assert!(site.codes().await.is_empty());
+}
+
+/// A replica whose pack `desk` has these rules since then, and whose settings these are.
+fn replica(rules: &str, since: &str, days: u32) -> String {
+    format!(
+        "insert into replicas (id, version, started_at, readiness, policies, policies_sha256, policies_since, settings)
+         values (gen_random_uuid(), '0.2.0', now(), '{{}}', '{{\"desk\": {{\"rules\": \"{rules}\"}}}}', 'x',
+                 now() - interval '{since}', '{{\"CHATELAINE_KEEP_*_DAYS\": \"{days}\"}}');"
+    )
+}
+
+#[tokio::test]
+async fn replicas_with_other_settings_are_found_and_those_with_other_rules_when_no_update_takes_so_long()
+ {
+    let pair = |one: String, other: String| format!("set role chatelaine_system; {one} {other}");
+    let (strict, lax) = (
+        replica("strict", "1 hour", 30),
+        replica("lax", "6 minutes", 30),
+    );
+    finds_after("replicas.packs", &pair(strict.clone(), lax)).await;
+    let other_days = replica("strict", "1 hour", 31);
+    finds_after("replicas.settings", &pair(strict.clone(), other_days)).await;
+    let site = Site::new().await;
+    let new = replica("lax", "4 minutes", 30);
+    execute(&site.db, &pair(strict, new)).await;
     assert!(site.codes().await.is_empty());
 }
 

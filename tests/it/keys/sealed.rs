@@ -372,6 +372,7 @@ async fn no_column_with_something_sealed_is_forgotten() {
         "limit_uses.sum_id",
         "operator_request_answers.answer",
         "operator_request_answers.digest",
+        "replicas.policies_seen",
         "replicas.policies_sha256",
         "request_answers.digest",
         "settled_policies.sha256",

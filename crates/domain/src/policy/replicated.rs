@@ -86,13 +86,28 @@ pub struct OtherPolicies {
     pub is_unknown: bool,
 }
 
-/// How the policies of other replicas count for a pack.
+/// How the policies that other replicas have of an agent count for a pack. Those that are like the pack's own are among
+/// them, so that they hold from the first moment of another pack that takes its place.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyOverride {
     /// The strictest of its own and of these decides; `None` for one that cannot be read.
     Strictest(BTreeMap<PolicyDigest, Option<Arc<AgentPolicy>>>),
     /// The operator has settled that this one decides alone.
     Settled(PolicyDigest, Arc<AgentPolicy>),
+}
+
+impl PolicyOverride {
+    /// What of it is not the pack's own policy; `None` where all agree.
+    pub fn beside(&self, own: PolicyDigest) -> Option<Self> {
+        match self {
+            Self::Settled(digest, _) => (*digest != own).then(|| self.clone()),
+            Self::Strictest(policies) => {
+                let mut others = policies.clone();
+                others.remove(&own);
+                (!others.is_empty()).then_some(Self::Strictest(others))
+            }
+        }
+    }
 }
 
 impl AgentPolicy {
@@ -104,7 +119,8 @@ impl AgentPolicy {
         Self {
             authentication: pack.flows.authentication.clone(),
             vars: pack.vars.canonical(),
-            servers: own.chain(references).collect(),
+            // A server that the registry has given for a reference has rules of its address, too.
+            servers: references.chain(own).collect(),
         }
     }
 
@@ -217,6 +233,34 @@ impl Pack {
         pack
     }
 
+    /// This pack, which a run began with, as `now`, the pack in force, lets it be used: what one of them forbids is
+    /// forbidden. Both are as they are for the tenant of the run.
+    #[must_use]
+    pub fn restricted_by(&self, now: &Self) -> Self {
+        let mut pack = self.clone();
+        pack.version.clone_from(&now.version);
+        // What was not known when the run began may be known now.
+        pack.elsewhere_of_servers()
+            .for_each(|(_, elsewhere)| elsewhere.is_unknown = false);
+        pack.restrict(Some(&AgentPolicy::of(now)));
+        let mut now = now.clone();
+        let now: BTreeMap<_, _> = now.elsewhere_of_servers().collect();
+        for (id, elsewhere) in pack.elsewhere_of_servers() {
+            if let Some(now) = now.get(&id) {
+                elsewhere.is_unknown |= now.is_unknown;
+                elsewhere.admitting.extend(now.admitting.iter().cloned());
+            }
+        }
+        pack
+    }
+
+    fn elsewhere_of_servers(&mut self) -> impl Iterator<Item = (ServerId, &mut OtherPolicies)> {
+        let references = self.references.iter_mut();
+        let references = references.map(|it| (it.alias.clone(), &mut it.elsewhere));
+        let servers = self.servers.iter_mut();
+        references.chain(servers.map(|it| (it.id.clone(), &mut it.elsewhere)))
+    }
+
     fn replace_policy(&mut self, by: &AgentPolicy) {
         let Some(vars) = by.vars() else {
             return self.restrict(None);
@@ -241,12 +285,8 @@ impl Pack {
     fn restrict(&mut self, by: Option<&AgentPolicy>) {
         let comparable = by.filter(|by| by.names_users_like(&self.flows.authentication));
         let Some((by, vars)) = comparable.and_then(|by| Some((by, by.vars()?))) else {
-            for server in &mut self.servers {
-                server.elsewhere.is_unknown = true;
-            }
-            for reference in &mut self.references {
-                reference.elsewhere.is_unknown = true;
-            }
+            self.elsewhere_of_servers()
+                .for_each(|(_, elsewhere)| elsewhere.is_unknown = true);
             return;
         };
         let authentication = &mut self.flows.authentication;

@@ -360,7 +360,7 @@ pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId)
         let reason = match execution::permitted_server(app, &approval).await {
             Ok(Recheck::Outdated(reason)) => reason,
             // Of what cannot be read nothing can be said. It is not approved before it can be.
-            Ok(Recheck::Permitted(_))
+            Ok(Recheck::Permitted(_) | Recheck::RulesUnknown)
             | Err(Error::KeysUnreadable | Error::Conflict(ErrorCode::ArgumentsUnreadable, _)) => {
                 continue;
             }

@@ -43,7 +43,7 @@ use domain::{
     json::Json,
     message::{CallStatus, ToolResult},
     pack::Pack,
-    policy::{CallFacts, CallUsage, Decision, EffectiveAccess, LimitedCall, decide},
+    policy::{self, CallFacts, CallUsage, Decision, EffectiveAccess, LimitedCall, decide},
     principal::Principal,
     resource,
     server::{AccessMode, ServerSpec},
@@ -59,6 +59,9 @@ use store::{
 
 /// Pause before an unreachable server is tried again, until the request lapses.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// When to vote again for a call whose rules are not known.
+const RULES_KNOWN_AFTER: Duration = Duration::from_secs(60);
 
 /// Why an approved call is not made when a vote for it no longer counts.
 const VOTES_GONE: &str = "not enough of those who approved it may still do so: somebody was signed out, blocked or deleted, or lost the \
@@ -274,6 +277,10 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     let permitted = match permitted_server(app, approval).await? {
         Recheck::Permitted(permitted) => permitted,
         Recheck::Outdated(reason) => return Err(NotSent::Revoked(reason)),
+        Recheck::RulesUnknown => {
+            tracing::info!("an approved call is put off: the rules of a replica are not known");
+            return Err(NotSent::Later);
+        }
     };
     let spec = permitted.spec.clone();
     let destination = find_destination(app, approval, &spec).await?;
@@ -292,6 +299,11 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     if let Some(why) = spec.find_ambiguity(&tool.name, Some(&schema), &given) {
         let reason = format!("its arguments are not clear beyond doubt: {why}");
         return Err(NotSent::Revoked(reason));
+    }
+    // Its server may have taken its time to list its tools.
+    let now = app.packs.get(&approval.agent);
+    if now.is_none_or(|now| now.version != permitted.pack.version) {
+        return Err(NotSent::Later);
     }
     Ok(PreparedCall {
         permitted,
@@ -316,6 +328,8 @@ pub enum Recheck {
     Permitted(Box<PermittedCall>),
     /// The call must not be made, for this reason.
     Outdated(String),
+    /// A replica has rules that this one cannot read, so it cannot be said now.
+    RulesUnknown,
 }
 
 /// Finds the server of a request in today's pack, with the values of the run that made the request, and checks that
@@ -350,6 +364,9 @@ pub async fn permitted_server(app: &App, approval: &Approval) -> Result<Recheck>
     let Some(spec) = servers.find(|server| server.id == approval.server) else {
         return outdated("the agent does not have the server any more");
     };
+    if spec.elsewhere.is_unknown {
+        return Ok(Recheck::RulesUnknown);
+    }
     // Only conditions look into the arguments.
     let arguments = if spec.has_conditions(&approval.tool) {
         let arguments = open_arguments(app, approval).await?;
@@ -655,6 +672,12 @@ pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result
     let spec = match permitted_server(app, approval).await? {
         Recheck::Permitted(permitted) => permitted.spec,
         Recheck::Outdated(reason) => return Ok(Some(reason)),
+        Recheck::RulesUnknown => {
+            return Err(Error::Busy {
+                reason: policy::RULES_UNKNOWN.to_owned(),
+                retry_after: RULES_KNOWN_AFTER,
+            });
+        }
     };
     if spec.access_mode == AccessMode::UserControlled {
         let connection =
