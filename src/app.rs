@@ -24,7 +24,7 @@ use self::{
     accounts::usage,
     chat::{agent_loop, flows, words},
     platform::{
-        audit, health, keys,
+        audit, data_identity, health, keys,
         polls::{POLL, STATISTICS_INTERVAL, every},
         replicas, retention, webhooks,
     },
@@ -70,6 +70,7 @@ pub struct App {
     pub keys: keys::Keys,
     pub(crate) policy_trials: policy_trials::TrialsUnderWay,
     pub(crate) known_policies: replicas::KnownPolicies,
+    pub(crate) seen_data: data_identity::SeenData,
     pub webhooks: webhooks::Webhooks,
     pub orchestrator: orchestrator::Orchestrator,
     /// Set when the first discovery of servers has ended.
@@ -175,6 +176,7 @@ impl App {
             keys,
             policy_trials: policy_trials::TrialsUnderWay::default(),
             known_policies: replicas::KnownPolicies::default(),
+            seen_data: data_identity::SeenData::new(&config),
             webhooks: webhooks::Webhooks::new(egress.for_tenants()),
             orchestrator: new_orchestrator(),
             packs,
@@ -269,6 +271,12 @@ impl App {
             POLL,
             "compare the rules of the replicas",
             async move |app| replicas::compare_policies(app, started_at).await,
+        ));
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "look whether the database has its data",
+            async |app| data_identity::follow(app).await,
         ));
         let mut known = HashMap::new();
         tasks.spawn(every(app(), POLL, "look for news", async move |app| {

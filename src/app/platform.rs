@@ -1,6 +1,7 @@
 //! The services that every use case needs: the audit trail, webhooks, encryption keys, health, retention.
 
 pub mod audit; // the audit trail
+pub mod data_identity; // whether the database has the data with which replicas worked last
 pub mod health; // whether the process can serve
 pub mod keys; // encryption keys of the installation and its tenants
 pub mod leases; // an owner of work prolongs its lease while the work goes on

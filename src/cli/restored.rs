@@ -11,8 +11,11 @@ use store::Db;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The time that the database was restored to, such as 2026-11-21T12:00:00Z
-    #[arg(long, value_parser = parse_time)]
-    at: OffsetDateTime,
+    #[arg(long, value_parser = parse_time, required_unless_present = "same_data")]
+    at: Option<OffsetDateTime>,
+    /// Nothing that was done is missing: the database was moved or upgraded, or a standby took over. Nothing is ended
+    #[arg(long, conflicts_with_all = ["at", "deletions"])]
+    same_data: bool,
     /// The file that `CHATELAINE_DELETIONS_FILE` names; of several replicas with files of their own, each of them
     #[arg(long)]
     deletions: Vec<PathBuf>,
@@ -24,11 +27,16 @@ fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
 }
 
 pub async fn run(args: Args, db: &Db, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    let Some(at) = args.at else {
+        restored::confirm_same_data(db).await?;
+        writeln!(out, "replicas can start with this database")?;
+        return Ok(());
+    };
     let mut deletions = Vec::new();
     for list in &args.deletions {
-        deletions.extend(deletions::read_since(list, args.at)?);
+        deletions.extend(deletions::read_since(list, at)?);
     }
-    let done = restored::settle(db, args.at, &deletions).await?;
+    let done = restored::settle(db, at, &deletions).await?;
     writeln!(
         out,
         "requests for approval that cannot be approved any more: {}",

@@ -154,9 +154,15 @@ impl Service {
         })
     }
 
-    /// Waits for a signal, then stops in order.
+    /// Waits for a signal, then stops in order. An error if it had to stop by itself.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
-        let stop = wait_for_stop_signal().await?;
+        let stop = tokio::select! {
+            stop = wait_for_stop_signal() => stop?,
+            () = self.app.shutdown.cancelled() => {
+                self.stop().await?;
+                anyhow::bail!("this replica cannot go on with the database");
+            }
+        };
         if stop == Stop::Drain {
             let seconds = self.app.config.drain.as_secs();
             tracing::info!(
@@ -222,9 +228,15 @@ async fn prepare(
         };
         anyhow::Error::from(error).context(about)
     })?;
-    join_replicas(&app).await.context(
-        "cannot join the other replicas; `chatelaine restored` may be at work, and must end before",
-    )?;
+    join_replicas(&app).await.map_err(|error| {
+        let about = match error {
+            Error::Conflict(..) => "cannot start with this database",
+            _ => {
+                "cannot join the other replicas; `chatelaine restored` may be at work, and must end before"
+            }
+        };
+        anyhow::Error::from(error).context(about)
+    })?;
     Ok((app, background))
 }
 

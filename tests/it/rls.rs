@@ -14,11 +14,12 @@ use uuid::Uuid;
 use crate::support::db::TestDb;
 
 /// The tables that are no tenant's: the tenants themselves, what servers list for all of them and what of it was
-/// accepted, work of one replica, the replicas and which policies count there, the releases, the key ring and who has it, the operator's trail, and the
-/// list of migrations.
-const NOT_OF_A_TENANT: [&str; 13] = [
+/// accepted, which data this is, work of one replica, the replicas and which policies count there, the releases, the key
+/// ring and who has it, the operator's trail, and the list of migrations.
+const NOT_OF_A_TENANT: [&str; 14] = [
     "tenants",
     "catalogs_of_all",
+    "data_identity",
     "pinned_servers_of_all",
     "pinned_tools_of_all",
     "jobs",
@@ -255,6 +256,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
         "credentials",
         "tenant_id id agent server user_id generation state tenant_key_version updated_at verified_at told_generation candidate_generation candidate_key_version last_generation candidate_refused",
     ),
+    ("data_identity", "*"),
     ("elicitations", "tenant_id id expires_at"),
     ("flows", "tenant_id id link_hash expires_at"),
     ("issuers", "*"),
@@ -292,7 +294,8 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 12] = [
+const SYSTEM_WRITES: [&str; 13] = [
+    "data_identity",
     "tenants",
     "jobs",
     "keks",

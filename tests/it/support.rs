@@ -20,6 +20,7 @@ pub mod notebook; // the demo's notes
 pub mod notes; // a server where everybody has a token of their own
 pub mod offer; // an agent with one scripted server
 pub mod origin; // a server that counts connections and remembers requests
+pub mod own_postgres; // a Postgres whose files a test copies and puts back
 pub mod packs; // packs that a test writes and loads
 pub mod pooler; // a pooler before Postgres
 pub mod program; // the real program, and everything it says

@@ -75,6 +75,7 @@ codes! {
     DatabaseElsewhere = "database.elsewhere": Error;
     DatabaseForeign = "database.foreign": Error;
     DatabaseNodes = "database.nodes": Error;
+    DatabaseRestored = "database.restored": Error;
     SchemaOlder = "schema.older": Warning;
     SchemaNewer = "schema.newer": Warning;
     SchemaUnknown = "schema.unknown": Error;

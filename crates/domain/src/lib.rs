@@ -15,6 +15,7 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod credential;
+pub mod data_identity;
 pub mod decimal;
 pub mod elicitation;
 pub mod encoding;

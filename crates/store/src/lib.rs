@@ -20,6 +20,7 @@ pub mod client_chats;
 pub mod conversations;
 pub mod credential_judges;
 pub mod credentials;
+pub mod data_identity;
 pub mod deliveries;
 pub mod diagnosis;
 pub mod elicitations;

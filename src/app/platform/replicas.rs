@@ -13,7 +13,7 @@ use std::{
 
 use time::OffsetDateTime;
 
-use super::health;
+use super::{data_identity, health};
 use crate::app::App;
 use domain::{
     audit::{Fact, OPERATOR},
@@ -52,7 +52,7 @@ impl KnownPolicies {
     }
 }
 
-/// Writes the state of this replica.
+/// Writes the state of this replica, and that it works with this data.
 pub async fn announce(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> {
     let readiness = health::check_readiness(app).await;
     let files = app.packs.files();
@@ -66,7 +66,7 @@ pub async fn announce(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> 
         settings: &shared_settings(&app.config),
     };
     store::replicas::put(&mut tx, &state).await?;
-    tx.commit().await
+    data_identity::commit(app, tx).await
 }
 
 /// The settings that must be the same at all replicas, as they are written.

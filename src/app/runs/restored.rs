@@ -8,6 +8,7 @@ use domain::{
     audit::{Fact, OPERATOR},
     error::{Error, ErrorCode, Result},
     ids::{RunId, TenantId, UserId},
+    replica::Replica,
 };
 use store::Db;
 
@@ -26,19 +27,14 @@ pub struct Restored {
 }
 
 /// Ends what was open in a database that was restored to the time `at`, and repeats deletions. Replicas tell the
-/// requesters, and mark the calls that were under way as of unknown outcome, when they start. A `Conflict` while a
+/// requesters, and mark the calls that were under way as of unknown outcome, when they start: they do not before this. A `Conflict` while a
 /// replica is at work; one that starts meanwhile waits.
 pub async fn settle(db: &Db, at: OffsetDateTime, deletions: &[Deletion]) -> Result<Restored> {
     let _alone = store::replicas::keep_out(db).await?;
     let mut tx = db.system().await?;
     let replicas = store::replicas::list(&mut tx).await?;
     let tenants = store::tenants::list(&mut tx).await?;
-    if replicas.iter().any(|replica| !replica.silent) {
-        return Err(Error::conflict(
-            ErrorCode::Conflict,
-            "a replica is at work, or was within the last minute; stop all of them before this",
-        ));
-    }
+    require_stopped(&replicas)?;
     let time = at.format(&Rfc3339).map_err(Error::internal)?;
     store::audit::record_for_operator(&mut tx, OPERATOR, "database.restored", &time).await?;
     tx.commit().await?;
@@ -57,7 +53,32 @@ pub async fn settle(db: &Db, at: OffsetDateTime, deletions: &[Deletion]) -> Resu
             done.unknown_tenants += 1;
         }
     }
+    let mut tx = db.system().await?;
+    store::data_identity::confirm(&mut tx).await?;
+    tx.commit().await?;
     Ok(done)
+}
+
+/// Says that the database lacks nothing that was done, wherever it is now: replicas start with it. A `Conflict` while a
+/// replica is at work.
+pub async fn confirm_same_data(db: &Db) -> Result<()> {
+    let _alone = store::replicas::keep_out(db).await?;
+    let mut tx = db.system().await?;
+    require_stopped(&store::replicas::list(&mut tx).await?)?;
+    store::audit::record_for_operator(&mut tx, OPERATOR, "database.confirmed", "").await?;
+    store::data_identity::confirm(&mut tx).await?;
+    tx.commit().await
+}
+
+fn require_stopped(replicas: &[Replica]) -> Result<()> {
+    if replicas.iter().any(|replica| !replica.silent) {
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            "a replica is at work, or was within the last minute; stop all of them before this. A backup has the replicas \
+             of its time: if all are stopped, try again after a minute",
+        ));
+    }
+    Ok(())
 }
 
 async fn settle_tenant(db: &Db, tenant: TenantId, time: &str, done: &mut Restored) -> Result<()> {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::app::{
     accounts,
-    platform::{keys::replica_keys, replicas},
+    platform::{data_identity, keys::replica_keys, replicas},
 };
 use domain::{
     error::Result,
@@ -48,6 +48,8 @@ pub(super) async fn check(here: &Installation, packs: &LoadedPacks) -> Outcome {
     take(&mut outcome, "issuers", examined);
     let examined = replicas::examine(&db).await;
     take(&mut outcome, "replicas", examined);
+    let examined = data_identity::examine(&db, config).await;
+    take(&mut outcome, "whether the database was restored", examined);
     db.close().await;
     for problem in check::warn_of_unseen_claims(&packs.report, config).await {
         outcome

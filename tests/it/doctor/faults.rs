@@ -755,3 +755,43 @@ async fn a_tenants_key_that_cannot_be_read_is_found_with_the_name_of_the_tenant(
     assert_eq!(codes(&found), ["keys.tenant"], "{found:?}");
     assert!(found[0]["message"].as_str().unwrap().contains("(acme)"));
 }
+
+/// A row that says of the database what it is.
+const SAME_DATA: &str = "
+    truncate data_identity;
+    insert into data_identity (system_id, database_oid, table_oid, timeline, position)
+    select (select system_identifier from pg_control_system()),
+           (select oid::bigint from pg_database where datname = current_database()),
+           'tenants'::regclass::oid::bigint, (select timeline_id from pg_control_checkpoint()), 0";
+/// What else it may say, and why the database is another one then.
+const OTHER_DATA: [(&str, &str); 7] = [
+    ("system_id = system_id + 1", "in another cluster"),
+    ("database_oid = database_oid + 1", "in another database"),
+    ("table_oid = table_oid + 1", "its tables were made anew"),
+    ("timeline = timeline + 1", "on an earlier timeline"),
+    ("timeline = timeline - 1", "on a later timeline"),
+    ("position = position + 1000000000000", "its log went back"),
+    ("is_behind = true", "what a replica has seen"),
+];
+
+#[tokio::test]
+async fn a_database_that_is_not_the_one_with_which_replicas_worked_is_found() {
+    let mut site = Site::new().await;
+    let data = tempfile::tempdir().unwrap();
+    site.set("CHATELAINE_DATA", data.path().display().to_string());
+    let mut superuser = site.db.as_superuser(None).await;
+    for (change, why) in OTHER_DATA {
+        let same = sqlx::raw_sql(SAME_DATA).execute(&mut superuser);
+        same.await.unwrap();
+        assert_eq!(site.codes().await, [""; 0]);
+        let sql = AssertSqlSafe(format!("update data_identity set {change}"));
+        let changed = sqlx::raw_sql(sql).execute(&mut superuser);
+        changed.await.unwrap();
+        let found = site.findings().await;
+        assert_eq!(codes(&found), ["database.restored"], "{change}: {found:?}");
+        let message = found[0]["message"].as_str().unwrap();
+        assert!(message.contains(why), "{message}");
+        let refused = site.refusal().await;
+        assert!(refused.contains(message), "{change}: {refused}");
+    }
+}

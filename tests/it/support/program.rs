@@ -150,8 +150,13 @@ impl Program {
     }
 
     /// Asks it to stop, and gives everything it has said until its end.
-    pub async fn stop(mut self) -> String {
+    pub async fn stop(self) -> String {
         self.terminate();
+        self.end().await
+    }
+
+    /// Waits for its end, and gives everything it has said.
+    pub async fn end(mut self) -> String {
         tokio::time::timeout(TIME_LIMIT, self.process.wait())
             .await
             .expect("it does not stop")
