@@ -310,10 +310,7 @@ fn updates(listening: ApprovalStream, open: limits::Stream) -> impl Stream<Item 
         match tokio::time::timeout_at(end, listening.next()).await.ok()? {
             Ok(update) => Some((event(&update?), (listening, open))),
             Err(error) => {
-                tracing::error!(
-                    error = format!("{:#}", anyhow::Error::from(error)),
-                    "a stream of news broke"
-                );
+                tracing::error!(error = error.with_cause(), "a stream of news broke");
                 None
             }
         }

@@ -112,10 +112,7 @@ fn notices(listening: NoticeStream) -> impl Stream<Item = Event> {
         match listening.next().await {
             Ok(notices) => Some((notices?, listening)),
             Err(error) => {
-                tracing::error!(
-                    error = format!("{:#}", anyhow::Error::from(error)),
-                    "a stream of notices broke"
-                );
+                tracing::error!(error = error.with_cause(), "a stream of notices broke");
                 None
             }
         }
@@ -170,10 +167,7 @@ fn events(listening: ConversationStream, open: limits::Stream) -> impl Stream<It
             // The conversation was deleted.
             Err(Error::NotFound(_)) => None,
             Err(error) => {
-                tracing::error!(
-                    error = format!("{:#}", anyhow::Error::from(error)),
-                    "an event stream broke"
-                );
+                tracing::error!(error = error.with_cause(), "an event stream broke");
                 None
             }
         }

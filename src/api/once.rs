@@ -103,7 +103,10 @@ async fn make_and_keep(
     let answer = store(parts.status, &parts.headers, &body);
     // The client must have the answer, even if it cannot be stored for a repeated request.
     if let Err(error) = request_answers::keep(&app, &owner, id, &answer).await {
-        tracing::warn!(%error, "the answer to a request with a key is not kept");
+        tracing::warn!(
+            error = error.with_cause(),
+            "the answer to a request with a key is not kept"
+        );
     }
     Ok(Response::from_parts(parts, Body::from(body)))
 }

@@ -95,7 +95,10 @@ async fn wait_after(error: &std::io::Error) {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
     ) {
-        tracing::error!(%error, "cannot accept connections for now");
+        tracing::error!(
+            error = error.to_string(),
+            "cannot accept connections for now"
+        );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
@@ -187,7 +190,7 @@ impl Server {
                     () = cut.cancelled() => {}
                     () = socket.closed.cancelled() => {}
                     // A client that goes away or speaks another protocol is normal.
-                    ended = connection => if let Err(error) = ended { tracing::trace!(%error, "connection ended") },
+                    ended = connection => if let Err(error) = ended { tracing::trace!(error = error.to_string(), "connection ended") },
                 }
             });
         }

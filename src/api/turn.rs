@@ -715,7 +715,7 @@ impl Turn {
         match answered.await {
             Ok(run) => Ok(run),
             Err(error) => {
-                let error = format!("{:#}", anyhow::Error::from(error));
+                let error = error.with_cause();
                 tracing::warn!(error, conversation = %self.conversation, "the client's transcript could not be remembered");
                 app::runs::get(&self.app, &self.principal, self.run.id).await
             }

@@ -79,7 +79,10 @@ fn document(
     let body = stream::unfold((inbox, open), |(mut inbox, open)| async move {
         let piece = inbox.recv().await?;
         if let Err(error) = &piece {
-            tracing::error!(%error, "a copy of a user's data broke off");
+            tracing::error!(
+                error = error.with_cause(),
+                "a copy of a user's data broke off"
+            );
         }
         Some((piece.map_err(std::io::Error::other), (inbox, open)))
     });

@@ -137,7 +137,7 @@ pub async fn cancel_for_user(
     for below in open {
         // After a failure here, the process that works on the run or claims it ends the run.
         if let Err(error) = end_if_idle(app, tenant, user, below).await {
-            tracing::warn!(run = %below, %error, "a run below one that was stopped ends a little later");
+            tracing::warn!(run = %below, error = error.with_cause(), "a run below one that was stopped ends a little later");
         }
     }
     Ok(run)

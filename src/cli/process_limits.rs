@@ -12,7 +12,10 @@ pub fn disable_core_dumps() {
     #[cfg(target_os = "linux")]
     let result = result.and_then(|()| nix::sys::prctl::set_dumpable(false));
     if let Err(error) = result {
-        tracing::warn!(%error, "a crash of this process may leave its memory in a core dump");
+        tracing::warn!(
+            error = error.to_string(),
+            "a crash of this process may leave its memory in a core dump"
+        );
     }
 }
 

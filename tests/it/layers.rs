@@ -21,7 +21,12 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/tools/skills", "runs"),
 ];
 /// Words that only the files named (or those below a folder) may write.
-const RESERVED: [(&str, &[&str], &str); 15] = [
+const RESERVED: [(&str, &[&str], &str); 16] = [
+    (
+        "%error",
+        &["crates/"],
+        "an error in the log says its cause: `error = error.with_cause()`",
+    ),
     (
         "mcp.call(",
         &["src/app/tools/gate/send.rs"],

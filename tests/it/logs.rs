@@ -108,3 +108,43 @@ async fn a_tool_that_fails_is_found_by_the_id_of_the_run() {
         assert!(!log.contains(words), "{words}: {log}");
     }
 }
+
+/// What an internal error is, only the log may say; and it does, whichever part of the program stumbles.
+#[tokio::test]
+async fn an_internal_error_of_a_call_is_in_the_log_with_its_cause() {
+    let server = Scripted::modern(async |_| None).await;
+    let access = "{ default: public, limits: [{ tools: [echo], per: user, over: 1h, most: 9, then: deny }] }";
+    let world = offer::world(&server.url, access).await;
+    let ann = world.user("ann", &[]).await;
+    let stopped = world.stop().await;
+    let call = calls([("desk__echo", json!({ "text": "the words of ann" }))]);
+    stopped.model.reply(call).reply(text("It failed."));
+    let program = serve(&stopped, &["MODEL_URL", "DESK_URL"]).await;
+    let ann = ann.at(&program.url);
+    let conversation = ann.open("desk").await;
+    sqlx::raw_sql("alter table limit_sums rename to limit_sums_of_nobody")
+        .execute(&mut stopped.db.as_owner().await)
+        .await
+        .unwrap();
+    let run = say(&ann, &conversation, "Say it.", "req-20").await;
+    assert_eq!(ended(&ann, &run).await["status"], "succeeded");
+    let told = json!(ann.messages(&conversation).await).to_string();
+    assert!(told.contains("not executed: internal error"), "{told}");
+    assert!(!told.contains("limit_sums"), "{told}");
+    let params = json!({ "name": "desk__echo", "arguments": {} });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let request = ann
+        .request(http::Method::POST, "/mcp/desk")
+        .header("mcp-protocol-version", "2025-11-25")
+        .header("x-request-id", "req-21");
+    let told = ann.send(request.json(&body)).await.text;
+    assert!(told.contains("not executed: internal error"), "{told}");
+    let log = program.stop().await;
+    let cause = [
+        "because of an internal error",
+        r#"relation \"limit_sums\" does not exist"#,
+    ];
+    line_of(&log, &run, &cause);
+    line_of(&log, "req-21", &cause);
+    assert!(!log.contains("the words of ann"), "{log}");
+}

@@ -178,6 +178,14 @@ impl Error {
         Self::Internal(cause.into())
     }
 
+    /// The error for the log. As a text it tells people nothing of what is inside of the program.
+    pub fn with_cause(&self) -> String {
+        match self {
+            Self::Internal(cause) => format!("{self}: {cause:#}"),
+            error => error.to_string(),
+        }
+    }
+
     /// Whether the reason is not in what was asked: the same may succeed later.
     pub fn is_passing(&self) -> bool {
         matches!(

@@ -44,7 +44,7 @@ pub(super) fn make_title(app: &Arc<App>, run: &ClaimedRun, follows: i64) {
                 app.live.transient(place, follows, event);
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "no title was made"),
+            Err(error) => tracing::warn!(error = error.with_cause(), "no title was made"),
         }
     };
     tasks.spawn(work.in_current_span());

@@ -22,7 +22,7 @@ pub async fn index(app: &Arc<App>) -> Result<()> {
     for tenant in tenants {
         if let Err(error) = index_tenant(app, tenant).await {
             // The search reads what is not indexed. Other tenants do not wait for this one.
-            tracing::warn!(%error, %tenant, "messages could not be indexed for the search; trying again");
+            tracing::warn!(error = error.with_cause(), %tenant, "messages could not be indexed for the search; trying again");
         }
     }
     Ok(())

@@ -123,7 +123,11 @@ pub async fn write(app: Arc<App>, mut inbox: AuditReceiver) {
         let mut batches = group_by_tenant(lines.drain(..));
         while !batches.is_empty() {
             if let Err(error) = write_batches(&app, &mut batches).await {
-                tracing::error!(%error, tenants = batches.len(), "the audit trail could not be written; trying again");
+                tracing::error!(
+                    error = error.with_cause(),
+                    tenants = batches.len(),
+                    "the audit trail could not be written; trying again"
+                );
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

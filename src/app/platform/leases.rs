@@ -45,7 +45,11 @@ where
             Err(Error::Conflict(..)) => return LeaseEnd::Lost,
             Err(_) if prolonged_at.elapsed() >= lease => return LeaseEnd::Lost,
             Err(error) => {
-                tracing::warn!(what, %error, "a lease could not be prolonged; trying again");
+                tracing::warn!(
+                    what,
+                    error = error.with_cause(),
+                    "a lease could not be prolonged; trying again"
+                );
             }
         }
     }

@@ -35,7 +35,7 @@ pub async fn every(
             () = app.shutdown.cancelled() => return,
         }
         if let Err(error) = work(&app).await {
-            let error = format!("{:#}", anyhow::Error::from(error));
+            let error = error.with_cause();
             tracing::warn!(error, "cannot {name}; trying again");
         }
     }

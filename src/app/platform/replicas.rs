@@ -300,7 +300,10 @@ pub async fn leave(app: &App) {
     };
     let left: Result<()> = left.await;
     if let Err(error) = left {
-        tracing::debug!(%error, "this replica stays on the list for an hour");
+        tracing::debug!(
+            error = error.with_cause(),
+            "this replica stays on the list for an hour"
+        );
     }
 }
 

@@ -166,7 +166,12 @@ fn stopped_error() -> Error {
 /// Logs the error of one tenant, if there is one.
 fn log_error(tenant: &Tenant, what: &str, done: Result<()>) -> Option<Error> {
     let error = done.err()?;
-    tracing::warn!(tenant = tenant.name, what, %error, "cannot purge; trying again");
+    tracing::warn!(
+        tenant = tenant.name,
+        what,
+        error = error.with_cause(),
+        "cannot purge; trying again"
+    );
     Some(error)
 }
 

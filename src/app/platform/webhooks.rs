@@ -252,7 +252,10 @@ pub async fn deliver(app: Arc<App>) {
         more = match send_due(&app).await {
             Ok(more) => more,
             Err(error) => {
-                tracing::warn!(%error, "cannot look for messages to webhooks; trying again");
+                tracing::warn!(
+                    error = error.with_cause(),
+                    "cannot look for messages to webhooks; trying again"
+                );
                 false
             }
         };
@@ -293,7 +296,7 @@ async fn send_due(app: &Arc<App>) -> Result<bool> {
 async fn send(permit: &DeliveryPermit, claimed: &ClaimedDelivery) {
     let tried = attempt(&permit.app, claimed, true).await;
     if let Err(error) = record_outcome(&permit.app, claimed, &tried).await {
-        tracing::warn!(delivery = %claimed.id, %error, "how a message was sent cannot be written; it is sent again");
+        tracing::warn!(delivery = %claimed.id, error = error.with_cause(), "how a message was sent cannot be written; it is sent again");
     }
 }
 

@@ -173,7 +173,7 @@ pub(super) async fn load_outcome_text(
 /// failure the next poll settles it.
 pub async fn finalize(app: &App, tenant: TenantId, run: RunId) {
     if let Err(error) = try_to_finalize(app, tenant, run).await {
-        tracing::warn!(%run, %error, "the end of a run is not told at once; trying again");
+        tracing::warn!(%run, error = error.with_cause(), "the end of a run is not told at once; trying again");
     }
 }
 

@@ -200,7 +200,7 @@ pub fn keep_served(
             };
             let recorded: Result<()> = recorded.await;
             if let Err(error) = recorded {
-                tracing::debug!(%run, %error, "that a client still waits is not recorded");
+                tracing::debug!(%run, error = error.with_cause(), "that a client still waits is not recorded");
             }
         }
     }))
@@ -319,12 +319,12 @@ pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterL
             match count_repeats(&app, &principal, run).await {
                 Ok(repeats) if repeats > known => return,
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
+                Err(error) => tracing::warn!(%run, error = error.with_cause(), "a run whose client went away goes on"),
             }
         }
         match super::cancel(&app, &principal, run, OpenRequests::Withdraw).await {
             Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => {}
-            Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
+            Err(error) => tracing::warn!(%run, error = error.with_cause(), "a run whose client went away goes on"),
         }
     });
 }
@@ -382,7 +382,7 @@ async fn record_client(
         let written: Result<()> = written.await;
         let Err(error) = written else { return };
         if clock::instant() > deadline || app.shutdown.is_cancelled() {
-            tracing::warn!(%run, %error, "whether a client has its answer is not recorded");
+            tracing::warn!(%run, error = error.with_cause(), "whether a client has its answer is not recorded");
             return;
         }
         tokio::time::sleep(LEASE_POLL).await;

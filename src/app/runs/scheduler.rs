@@ -136,7 +136,7 @@ pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
         let run = found.remove(next.expect("the list is not empty"));
         // A run that cannot be read, or whose share of the slots is used up, must not hold up the others.
         if let Err(error) = claim(app, run.id, &run.share).await {
-            tracing::warn!(run = %run.id, %error, "a run could not be claimed; trying again");
+            tracing::warn!(run = %run.id, error = error.with_cause(), "a run could not be claimed; trying again");
         }
     }
     Ok(())
@@ -246,7 +246,10 @@ async fn start_next(app: &Arc<App>, next: RunId, share: &FairShareKey) {
         return;
     }
     if let Err(error) = claim(app, next, share).await {
-        tracing::warn!(%error, "the next turn is not started at once; it is found within a second");
+        tracing::warn!(
+            error = error.with_cause(),
+            "the next turn is not started at once; it is found within a second"
+        );
     }
 }
 
@@ -256,7 +259,10 @@ async fn start_refused(app: &Arc<App>) {
         return;
     }
     if let Err(error) = claim_waiting(app).await {
-        tracing::warn!(%error, "waiting runs are not started at once; they are found within a second");
+        tracing::warn!(
+            error = error.with_cause(),
+            "waiting runs are not started at once; they are found within a second"
+        );
     }
 }
 
@@ -267,6 +273,6 @@ async fn release_run(app: &App, run: &ClaimedRun) {
         tx.commit().await
     };
     if let Err(error) = released.await {
-        tracing::warn!(run = %run.id, %error, "a run could not be handed back; it is taken up when its lease ends");
+        tracing::warn!(run = %run.id, error = error.with_cause(), "a run could not be handed back; it is taken up when its lease ends");
     }
 }

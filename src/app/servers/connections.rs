@@ -227,11 +227,11 @@ async fn take_discovery(
         }
     }
     if is_changed && let Err(error) = store_catalog(app, key, agent, &catalog).await {
-        tracing::warn!(%error, server = %id, "the catalog cannot be stored; it is kept in memory");
+        tracing::warn!(error = error.with_cause(), server = %id, "the catalog cannot be stored; it is kept in memory");
     }
     // Also of a list that has not changed here: another replica may have seen another one since.
     if let Err(error) = record_tools(app, key, agent, spec, &catalog).await {
-        tracing::warn!(%error, server = %id, "the tools cannot be compared with those that were accepted; trying again when they are listed");
+        tracing::warn!(error = error.with_cause(), server = %id, "the tools cannot be compared with those that were accepted; trying again when they are listed");
     }
     catalog
 }
@@ -429,7 +429,7 @@ pub async fn list_within(
             let tenant = shared.tenant.unwrap_or(TenantId(Uuid::nil()));
             let recorded = pins::record(app, tenant, agent, server, &catalog.tools, true).await;
             if let Err(error) = recorded {
-                tracing::warn!(%error, server = %server.id, "the tools cannot be compared with those that were accepted; trying again when they are used");
+                tracing::warn!(error = error.with_cause(), server = %server.id, "the tools cannot be compared with those that were accepted; trying again when they are used");
             }
             let fresh = (catalog.clone(), catalog.fresh_for(server.pin));
             app.connections.per_run.0.insert(key.clone(), fresh).await;
@@ -439,7 +439,7 @@ pub async fn list_within(
             let (catalog, stored) =
                 credentials::store_catalog(app, credential, server, &discovery).await;
             if let Err(error) = stored {
-                tracing::warn!(%error, server = %server.id, "a list of tools cannot be stored");
+                tracing::warn!(error = error.with_cause(), server = %server.id, "a list of tools cannot be stored");
             }
             catalog
         }
@@ -524,7 +524,7 @@ pub async fn catalog_of(
     match Box::pin(list_within(app, agent, spec, &connection, SHORTEST_FRESH)).await {
         Ok(catalog) => Some(catalog),
         Err(error) => {
-            tracing::warn!(server = %spec.id, %agent, reason = %error, "a run's server cannot be reached");
+            tracing::warn!(server = %spec.id, %agent, reason = error.to_string(), "a run's server cannot be reached");
             None
         }
     }

@@ -532,7 +532,10 @@ pub async fn forget_user(app: &App, tenant: TenantId, agent: &AgentId, user: &Us
     let connected = app.mcp.personal_connections().into_iter();
     let of_agent = connected.filter(|of| of.tenant == tenant && of.agent == *agent);
     if let Err(error) = close_outdated(app, of_agent.collect()).await {
-        tracing::debug!(%error, "connections are looked at again within a second");
+        tracing::debug!(
+            error = error.with_cause(),
+            "connections are looked at again within a second"
+        );
     }
 }
 
@@ -571,7 +574,10 @@ async fn close_older(app: &App, of: &CredentialRef) {
     let connected = app.mcp.personal_connections().into_iter();
     let generations = connected.filter(|it| (it.tenant, it.id) == (of.tenant, of.id));
     if let Err(error) = close_outdated(app, generations.collect()).await {
-        tracing::debug!(%error, "connections are looked at again within a second");
+        tracing::debug!(
+            error = error.with_cause(),
+            "connections are looked at again within a second"
+        );
     }
 }
 

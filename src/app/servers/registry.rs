@@ -201,7 +201,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
             Ok(entry) => drop(entries.insert(entry.id.clone(), Arc::new(entry))),
             Err(error) if error.is_passing() => return Err(error),
             Err(error) => {
-                tracing::error!(%tenant, entry = row.entry, %error, "an entry of the registry cannot be used");
+                tracing::error!(%tenant, entry = row.entry, error = error.with_cause(), "an entry of the registry cannot be used");
             }
         }
     }
@@ -216,7 +216,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
             Ok(secret) => drop(secrets.insert(row.name, secret)),
             Err(error) if error.is_passing() => return Err(error),
             Err(error) => {
-                tracing::error!(%tenant, secret = row.name, %error, "a secret cannot be opened");
+                tracing::error!(%tenant, secret = row.name, error = error.with_cause(), "a secret cannot be opened");
             }
         }
     }

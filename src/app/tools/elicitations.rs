@@ -136,7 +136,11 @@ pub async fn notify_declined(
         Ok::<_, Error>(())
     };
     if let Err(error) = written.await {
-        tracing::warn!(%error, server, "a user could not be told what a server asked");
+        tracing::warn!(
+            error = error.with_cause(),
+            server,
+            "a user could not be told what a server asked"
+        );
     }
 }
 
@@ -260,7 +264,7 @@ pub async fn ask_and_wait(
     }
     // This has no effect on a question that was answered, has expired or was never opened.
     if let Err(error) = withdraw(app, principal, &elicitation).await {
-        tracing::warn!(%error, server = %elicitation.server, "a question could not be withdrawn; it ends by the clock");
+        tracing::warn!(error = error.with_cause(), server = %elicitation.server, "a question could not be withdrawn; it ends by the clock");
     }
     let cancelled = Answer::dismissed(&request.keys, Dismissal::Cancel, None);
     Ok(answered?.map(|_| cancelled))

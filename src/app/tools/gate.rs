@@ -558,8 +558,8 @@ fn not_executed(error: &Error) -> String {
 }
 
 fn log_internal(error: &Error) {
-    if let Error::Internal(cause) = error {
-        let error = format!("{cause:#}");
+    if let Error::Internal(_) = error {
+        let error = error.with_cause();
         tracing::error!(error, "a call is not made because of an internal error");
     }
 }

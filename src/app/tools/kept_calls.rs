@@ -69,7 +69,7 @@ pub(super) async fn keep(app: &App, call: &DecidedCall<'_>) {
     let kept = tokio::time::timeout(PATIENCE, Box::pin(try_keep(app, call))).await;
     let reason = match kept {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => error.with_cause(),
         Err(_) => "it took too long".to_owned(),
     };
     tracing::warn!(reason, server = %call.server, "a call could not be kept for trying policies");

@@ -213,7 +213,10 @@ pub async fn leave(keys: &Keys, replica: ReplicaId) {
     };
     let left: Result<()> = left.await;
     if let Err(error) = left {
-        tracing::debug!(%error, "a sign that this replica is gone was not written; it is forgotten in a minute");
+        tracing::debug!(
+            error = error.with_cause(),
+            "a sign that this replica is gone was not written; it is forgotten in a minute"
+        );
     }
 }
 
@@ -232,7 +235,10 @@ pub async fn hold(app: Arc<App>) {
             Ok(()) => {
                 app.keys.set_complete(true);
                 if let Err(error) = app.keys.retry_unreadable().await {
-                    tracing::debug!(%error, "keys that could not be read are tried again later");
+                    tracing::debug!(
+                        error = error.with_cause(),
+                        "keys that could not be read are tried again later"
+                    );
                 }
             }
             Err(error) => {
@@ -240,7 +246,10 @@ pub async fn hold(app: Arc<App>) {
                 if matches!(error, Error::Conflict(..)) {
                     app.keys.set_complete(false);
                 }
-                tracing::error!(%error, "this replica's keys could not be checked, or do not fit the database");
+                tracing::error!(
+                    error = error.with_cause(),
+                    "this replica's keys could not be checked, or do not fit the database"
+                );
             }
         }
     }

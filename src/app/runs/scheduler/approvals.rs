@@ -39,7 +39,7 @@ pub async fn receive_due(
             }
             _ = poll.tick() => {
                 if let Err(error) = sweep(&app, &slots).await {
-                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let error = error.with_cause();
                     tracing::warn!(error, "cannot look for approvals; trying again");
                 }
             }
@@ -83,7 +83,7 @@ async fn sweep(app: &Arc<App>, slots: &Arc<Semaphore>) -> Result<()> {
         };
         // A request that cannot be written must not hold up the others.
         if let Err(error) = done {
-            tracing::warn!(approval = %id, %error, "a request for approval could not be brought on; trying again");
+            tracing::warn!(approval = %id, error = error.with_cause(), "a request for approval could not be brought on; trying again");
         }
     }
     Ok(())
@@ -108,7 +108,7 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, slot: OwnedSemaphoreP
                 tracing::info!(reason, "an approval is left to another");
             }
             Ok(Err(error)) => {
-                let error = format!("{:#}", anyhow::Error::from(error));
+                let error = error.with_cause();
                 tracing::error!(error, "an approved call broke off; it is never made twice");
             }
             Err(_) => tracing::error!("an approved call panicked; it is never made twice"),
@@ -132,7 +132,7 @@ pub async fn follow_user_claims(app: Arc<App>) {
             Err(RecvError::Closed) => return,
         };
         if let Err(error) = approvals::revoke_unpermitted(&app, tenant, &user).await {
-            let error = format!("{:#}", anyhow::Error::from(error));
+            let error = error.with_cause();
             tracing::warn!(
                 error,
                 "what waits for a user whose claims changed was not looked at; it is before it is sent"

@@ -35,7 +35,10 @@ pub async fn send_hints(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Hint>)
             .into_iter()
             .collect();
         if let Err(error) = app.db.send_hints(app.replica, &distinct).await {
-            tracing::debug!(%error, "a hint was not sent; the others look within a second");
+            tracing::debug!(
+                error = error.with_cause(),
+                "a hint was not sent; the others look within a second"
+            );
         }
         // Hints that come during the pause are sent together.
         tokio::time::sleep(HINT_PAUSE).await;
@@ -97,7 +100,10 @@ pub async fn receive_hints(app: Arc<App>) {
             match received {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::debug!(%error, "hints are not heard; looking by the clock meanwhile");
+                    tracing::debug!(
+                        error = error.with_cause(),
+                        "hints are not heard; looking by the clock meanwhile"
+                    );
                 }
             }
             tokio::time::sleep(POLL).await;

@@ -55,7 +55,10 @@ pub async fn supervise(app: Arc<App>) {
             match reconcile(&app).await {
                 Ok(()) => app.connections.reconciled.cancel(),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot see which servers to keep; trying again");
+                    tracing::warn!(
+                        error = error.with_cause(),
+                        "cannot see which servers to keep; trying again"
+                    );
                 }
             }
             tokio::select! {
@@ -134,7 +137,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
                         .map(|spec| SharedKey::new(tenant.id, spec)),
                 ),
                 Err(error) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let error = error.with_cause();
                     let (tenant, agent) = (tenant.id, pack.id());
                     tracing::warn!(%tenant, %agent, error, "the registry of a tenant cannot be read; trying again");
                     unread.insert(tenant);
@@ -171,7 +174,7 @@ async fn keep_connected(app: Arc<App>, shared: SharedKey) {
         spec: spec.clone(),
     };
     if let Err(error) = load_stored(&app, &shared, &agent, &spec).await {
-        tracing::warn!(%error, server = %spec.id, "the stored catalog cannot be read");
+        tracing::warn!(error = error.with_cause(), server = %spec.id, "the stored catalog cannot be read");
     }
     let mut failures = 0;
     loop {

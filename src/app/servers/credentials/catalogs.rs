@@ -183,7 +183,7 @@ async fn refresh(
         Ok(Some(connection)) => connection,
         Ok(None) => return,
         Err(error) => {
-            return tracing::warn!(%error, server = %spec.id, "a list of tools cannot be refreshed");
+            return tracing::warn!(error = error.with_cause(), server = %spec.id, "a list of tools cannot be refreshed");
         }
     };
     let Key::Personal(credential) = &connection.key else {
@@ -198,11 +198,11 @@ async fn refresh(
         Ok(_) => Ok(()),
         Err(error) if error.is_credential_refused() => reject(app, principal, credential).await,
         Err(error) => {
-            return tracing::info!(%error, server = %spec.id, "tools not listed; the known ones serve on");
+            return tracing::info!(error = error.to_string(), server = %spec.id, "tools not listed; the known ones serve on");
         }
     };
     if let Err(error) = done {
-        tracing::warn!(%error, server = %spec.id, "what a server said of its tools cannot be stored");
+        tracing::warn!(error = error.with_cause(), server = %spec.id, "what a server said of its tools cannot be stored");
     }
 }
 
@@ -314,7 +314,7 @@ async fn list_again(app: &App, credential: CredentialRef) {
     };
     let listing = connections::list_within(app, agent, &opened.base, &connection, Duration::ZERO);
     if let Err(error) = Box::pin(listing).await {
-        tracing::info!(%error, %server, "tools not listed; the known ones serve on");
+        tracing::info!(error = error.to_string(), %server, "tools not listed; the known ones serve on");
     }
 }
 

@@ -81,7 +81,7 @@ impl TokenStore {
                 fetch(&self.egress, &wanted.credentials).await
             }
             Err(error) => {
-                tracing::warn!(tenant = %wanted.tenant, %error, "access tokens cannot be shared now; getting one alone");
+                tracing::warn!(tenant = %wanted.tenant, error = error.with_cause(), "access tokens cannot be shared now; getting one alone");
                 fetch(&self.egress, &wanted.credentials).await
             }
         }
@@ -177,7 +177,7 @@ impl TokenStore {
         let kept = match stored_in_time {
             Ok(Ok(kept)) => kept,
             Ok(Err(error)) => {
-                tracing::warn!(tenant = %wanted.tenant, %error, "an access token is not shared with the other replicas");
+                tracing::warn!(tenant = %wanted.tenant, error = error.with_cause(), "an access token is not shared with the other replicas");
                 false
             }
             Err(_) => false,

@@ -111,7 +111,11 @@ pub(super) async fn note_unknown(db: &Db, keys: &Keys, tenant: TenantId, issuer:
         Ok::<_, Error>(())
     };
     if let Err(error) = found.await {
-        tracing::warn!(%error, issuer, "a client that is known no more cannot be noted");
+        tracing::warn!(
+            error = error.with_cause(),
+            issuer,
+            "a client that is known no more cannot be noted"
+        );
     }
 }
 
@@ -123,6 +127,9 @@ pub(super) async fn note_row_unknown(db: &Db, tenant: TenantId, row: Uuid) {
         tx.commit().await
     };
     if let Err(error) = noted.await {
-        tracing::warn!(%error, "a client that is known no more cannot be noted");
+        tracing::warn!(
+            error = error.with_cause(),
+            "a client that is known no more cannot be noted"
+        );
     }
 }

@@ -232,7 +232,11 @@ async fn choose_client(
         return match oauth::choose_client(&app.egress, server, choice(None)).await {
             Ok(client) => Ok(store_client(app, tenant, issuer, &redirect_uri, client).await?),
             Err(error) => {
-                tracing::warn!(issuer, %error, "a client could not be registered again; the one before is used");
+                tracing::warn!(
+                    issuer,
+                    error = error.to_string(),
+                    "a client could not be registered again; the one before is used"
+                );
                 let mut tx = app.db.tenant(tenant).await?;
                 store::oauth_clients::release_claim(&mut tx, stored.id).await?;
                 tx.commit().await?;
@@ -367,7 +371,7 @@ pub async fn redeem(
     let pending = &taken.pending;
     let redeemed = oauth::redeem(&app.egress, pending, params).await;
     if let Err(error) = &redeemed {
-        tracing::warn!(server = %taken.sign_in.server, issuer = pending.service.issuer, %error, "a sign-in brought no tokens");
+        tracing::warn!(server = %taken.sign_in.server, issuer = pending.service.issuer, error = error.to_string(), "a sign-in brought no tokens");
         // Codes that say that the client is unknown or not allowed.
         let codes = [
             "invalid_client",

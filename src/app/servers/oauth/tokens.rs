@@ -251,7 +251,10 @@ impl UserTokens {
                     .await;
                 let release = self.release(&sign_in.credential, &claim);
                 if let Err(error) = release.await {
-                    tracing::debug!(%error, "the right to refresh tokens ends by itself");
+                    tracing::debug!(
+                        error = error.with_cause(),
+                        "the right to refresh tokens ends by itself"
+                    );
                 }
                 fall_back(&tokens, &claim, refused, &error, is_ended)
             }
@@ -330,7 +333,10 @@ impl UserTokens {
                 return Err(NoToken::new(NoTokenKind::Refused, "the sign-in has ended"));
             }
             Err(error) => {
-                tracing::error!(%error, "tokens that were refreshed cannot be kept yet; the program goes on trying");
+                tracing::error!(
+                    error = error.with_cause(),
+                    "tokens that were refreshed cannot be kept yet; the program goes on trying"
+                );
                 let (this, credential) = (self.clone(), credential.clone());
                 self.tasks.spawn(async move {
                     this.write_later(&credential, &claim, &tokens, refresh_at)
@@ -353,7 +359,9 @@ impl UserTokens {
             tokio::time::sleep(WRITE_PAUSE).await;
             match self.write(credential, claim, tokens, refresh_at).await {
                 Ok(_) => return,
-                Err(error) => tracing::debug!(%error, "tokens cannot be kept yet"),
+                Err(error) => {
+                    tracing::debug!(error = error.with_cause(), "tokens cannot be kept yet")
+                }
             }
         }
         tracing::error!("tokens that were refreshed are lost; their user has to sign in again");
@@ -422,7 +430,11 @@ fn fall_back(
 ) -> Result<TokenGrant, NoToken> {
     let outcome = if is_ended { "refused" } else { "failed" };
     metrics::counter!("chatelaine_oauth_refreshes_total", "outcome" => outcome).increment(1);
-    tracing::warn!(issuer = tokens.service.issuer, %error, "tokens of a user cannot be refreshed");
+    tracing::warn!(
+        issuer = tokens.service.issuer,
+        error = error.to_string(),
+        "tokens of a user cannot be refreshed"
+    );
     let life = remaining_life(tokens).unwrap_or_default();
     if !is_ended && refused != Some(claim.version) && !life.is_zero() {
         return Ok(TokenGrant {
@@ -475,6 +487,10 @@ pub async fn revoke_in_background(app: &App, deleted: Vec<(CredentialRef, Vec<u8
 pub(super) async fn revoke(egress: &Egress, tokens: &Authorization) {
     if let Err(error) = oauth::revoke(egress, tokens).await {
         let issuer = &tokens.service.issuer;
-        tracing::warn!(issuer, %error, "tokens that were deleted here are not revoked at their authorization server");
+        tracing::warn!(
+            issuer,
+            error = error.to_string(),
+            "tokens that were deleted here are not revoked at their authorization server"
+        );
     }
 }

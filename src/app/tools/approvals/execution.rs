@@ -253,10 +253,7 @@ impl From<Error> for NotSent {
         if let Error::Conflict(ErrorCode::ArgumentsUnreadable, why) = error {
             return Self::Revoked(why);
         }
-        tracing::warn!(
-            error = format!("{:#}", anyhow::Error::from(error)),
-            "an approved call is put off"
-        );
+        tracing::warn!(error = error.with_cause(), "an approved call is put off");
         Self::Later
     }
 }
@@ -491,7 +488,10 @@ async fn list_tool(
             "the server does not accept the credential any more".to_owned(),
         )),
         Err(error) => {
-            tracing::info!(%error, "the server of an approved call cannot be reached");
+            tracing::info!(
+                error = error.to_string(),
+                "the server of an approved call cannot be reached"
+            );
             Err(NotSent::Later)
         }
     }

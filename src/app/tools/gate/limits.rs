@@ -16,7 +16,7 @@ pub(in crate::app::tools) async fn give_back(app: &App, tenant: TenantId, call: 
     };
     let given: Result<()> = given.await;
     if let Err(error) = given {
-        let error = format!("{:#}", anyhow::Error::from(error));
+        let error = error.with_cause();
         tracing::warn!(
             error,
             "what a call took from limits could not be given back; it ends with their time"

@@ -60,7 +60,7 @@ pub(super) enum QuestionOutcome {
 }
 
 fn log_store_failure(error: Error) {
-    let error = format!("{:#}", anyhow::Error::from(error));
+    let error = error.with_cause();
     tracing::error!(error, "a question could not be kept");
 }
 

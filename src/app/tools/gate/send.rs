@@ -116,7 +116,7 @@ impl Destination {
             && error.is_credential_refused()
             && let Err(error) = credentials::reject(app, principal, used).await
         {
-            tracing::warn!(%error, server = %server.id, "a refused credential could not be marked; the next call tries again");
+            tracing::warn!(error = error.with_cause(), server = %server.id, "a refused credential could not be marked; the next call tries again");
         }
         Ok(listed?.tools.iter().find(is_it).cloned())
     }
@@ -301,7 +301,7 @@ impl<'a> Permit<'a> {
                 retry_after: None,
             }),
             Err(error) => {
-                tracing::warn!(%error, server = %self.server.id, "the scopes that a server wants could not be kept");
+                tracing::warn!(error = error.with_cause(), server = %self.server.id, "the scopes that a server wants could not be kept");
                 answer
             }
         }
@@ -318,7 +318,7 @@ impl<'a> Permit<'a> {
         }
         let CallContext { app, principal, .. } = self.caller;
         if let Err(error) = credentials::prove(app, principal, used).await {
-            tracing::warn!(%error, server = %self.server.id, "a credential that works could not be put in force; the next call tries again");
+            tracing::warn!(error = error.with_cause(), server = %self.server.id, "a credential that works could not be put in force; the next call tries again");
         }
     }
 
@@ -331,7 +331,7 @@ impl<'a> Permit<'a> {
             let CallContext { app, principal, .. } = self.caller;
             let rejected = credentials::reject(app, principal, used).await;
             if let Err(error) = rejected {
-                tracing::warn!(%error, server = %self.server.id, "a refused credential could not be marked; the next call tries again");
+                tracing::warn!(error = error.with_cause(), server = %self.server.id, "a refused credential could not be marked; the next call tries again");
             }
         }
         answer
