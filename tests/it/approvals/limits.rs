@@ -295,19 +295,28 @@ async fn two_tiers_of_one_sum_are_one_sum_with_two_answers() {
     assert_eq!(world.bank.executions("send_money"), 3);
 }
 
-/// A server whose tool asks its user something before it is done.
-async fn asking_ledger(required: Value) -> Scripted {
+/// Waits until the endpoint lists a tool with these words.
+pub(super) async fn until_listed(client: &Client, words: &str) {
+    eventually(async || {
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
+        let request = client.request(Method::POST, "/mcp/bank");
+        let request = request.header("mcp-protocol-version", "2025-11-25");
+        let listed = client.send(request.json(&list)).await.text;
+        listed.contains(words)
+    })
+    .await;
+}
+
+/// A server whose tool asks its user something before it is done. `more` is what its schema says besides.
+pub(super) async fn asking_ledger(more: Value) -> Scripted {
+    let mut schema = json!({ "type": "object", "properties": { "amount": { "type": "number" } } });
+    change_pack(&mut schema, more);
     Scripted::modern(move |seen| {
-        let required = required.clone();
+        let tool = json!({ "name": "enter", "inputSchema": schema });
         async move {
             let is_answer = seen.body["params"]["inputResponses"].is_object();
             match seen.method() {
-                "tools/list" => {
-                    let schema = json!({ "type": "object", "required": required,
-                                         "properties": { "amount": { "type": "number" } } });
-                    let tool = json!({ "name": "enter", "inputSchema": schema });
-                    Some(seen.result(json!({ "tools": [tool] })))
-                }
+                "tools/list" => Some(seen.result(json!({ "tools": [tool] }))),
                 "tools/call" if !is_answer => {
                     let form = form(&json!({ "name": { "type": "string", "title": "Your name" } }));
                     Some(
@@ -327,7 +336,7 @@ async fn asking_ledger(required: Value) -> Scripted {
 /// The first request of a call is no promise that the second one fits.
 #[tokio::test]
 async fn a_call_whose_user_has_answered_counts_in_limits_from_then_on() {
-    let server = asking_ledger(json!(["amount"])).await;
+    let server = asking_ledger(json!({})).await;
     let limited_to = |most: u32| {
         let limit = json!({ "tools": ["enter"], "sum": "args.amount", "per": "user", "over": "30m", "most": most,
                             "then": "deny", "reason": "that is all for now" });
@@ -376,10 +385,60 @@ async fn a_call_whose_user_has_answered_counts_in_limits_from_then_on() {
     assert_eq!(counted, ("200".to_owned(), 2));
 }
 
+/// Puts everything that counts for limits so far 31 minutes back.
+async fn let_half_an_hour_pass(world: &World) {
+    let moved = sqlx::query("update limit_uses set at = at - interval '31 minutes'")
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    assert!(moved.rows_affected() > 0, "nothing counted");
+}
+
+#[tokio::test]
+async fn the_time_of_a_limit_is_looked_at_again_when_its_user_answers() {
+    let server = asking_ledger(json!({})).await;
+    let limit = json!({ "tools": ["enter"], "sum": "args.amount", "per": "tenant", "over": "30m", "most": 100,
+                        "then": "deny", "reason": "that is all for now" });
+    let entry = json!({ "name": "ledger", "transport": "streamable-http", "url": server.url.to_string(),
+                        "toolAccess": { "default": "users", "limits": [limit] } });
+    let world = world_with(|setup| setup.add_server(entry)).await;
+    let ask = async |user: &str, amount: u32| {
+        let person = world.user(user, &["employee"]).await;
+        let chat = person.open("bank").await;
+        let call = format!("/call ledger enter {{\"amount\":{amount}}}");
+        person.say_and_wait(&chat, &call).await;
+        (person, chat)
+    };
+    let answer = async |(person, chat): &(Client, String)| {
+        person.say_and_wait(chat, "It is me").await;
+        json!(person.messages(chat).await).to_string()
+    };
+    let is_denied = |said: &str| said.contains("that is all for now");
+    let made = || {
+        let calls = server.requests("tools/call").into_iter();
+        let answered = calls.filter(|seen| seen.body["params"]["inputResponses"].is_object());
+        answered.count()
+    };
+    // There is room for both, and a while later for a third one, since they count no more.
+    let (ann, ben) = (ask("ann", 60).await, ask("ben", 30).await);
+    assert!(is_denied(&answer(&ask("carl", 20).await).await));
+    let_half_an_hour_pass(&world).await;
+    let carl = ask("carl", 90).await;
+    // What was asked about counts from the answer on, and there is no room then.
+    assert!(is_denied(&answer(&ann).await));
+    assert_eq!(made(), 0);
+    assert!(!is_denied(&answer(&carl).await));
+    assert_eq!(made(), 1);
+    let_half_an_hour_pass(&world).await;
+    assert!(!is_denied(&answer(&ben).await));
+    assert_eq!(made(), 2);
+    assert!(is_denied(&answer(&ask("ann", 71).await).await));
+}
+
 #[tokio::test]
 async fn an_answered_call_that_does_not_fit_the_tool_any_more_is_not_sent() {
-    let server = asking_ledger(json!(["amount"])).await;
-    let stricter = asking_ledger(json!(["amount", "reason"])).await;
+    let server = asking_ledger(json!({ "required": ["amount"] })).await;
+    let stricter = asking_ledger(json!({ "required": ["amount", "reason"] })).await;
     let entry = json!({ "name": "ledger", "transport": "streamable-http", "url": server.url.to_string(),
                         "pin": "off", "toolAccess": { "default": "users" } });
     let world = world_with(|setup| setup.add_server(entry)).await;
@@ -390,14 +449,7 @@ async fn an_answered_call_that_does_not_fit_the_tool_any_more_is_not_sent() {
     assert_eq!(server.requests("tools/call").len(), 1);
     world.change_server(json!({ "url": stricter.url.to_string() }));
     world.app().packs.reload();
-    eventually(async || {
-        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
-        let request = ann.request(Method::POST, "/mcp/bank");
-        let request = request.header("mcp-protocol-version", "2025-11-25");
-        let listed = ann.send(request.json(&list)).await.text;
-        listed.contains(r#"["amount","reason"]"#)
-    })
-    .await;
+    until_listed(&ann, r#"["amount","reason"]"#).await;
     ann.say_and_wait(&chat, "Ann").await;
     let messages = json!(ann.messages(&chat).await).to_string();
     assert_eq!(

@@ -7,7 +7,7 @@
 mod model;
 mod program; // the real thing // what it should do
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use domain::{
     approval::{Choice, State},
@@ -103,15 +103,32 @@ impl Policy {
     }
 }
 
+/// The tool of which a sum is limited, for all people together: more than `ASKS` wants the consent `TIER`, and more than
+/// `DENIES` is denied.
+const LIMITED: usize = 0;
+const ASKS: usize = 1;
+const TIER: (usize, bool) = (2, false);
+const DENIES: usize = 2;
+
 /// The bank that they work for. Its server is not asked for anything.
 fn pack(strict: bool) -> String {
-    let policy = |tool: &Policy| {
-        let ((least, own), approvers) = (tool.consent(strict), tool.approvers.join(", "));
-        let name = tool.name;
-        format!(
-            "{{ tools: [{name}], approvers: [{approvers}], minApprovals: {least}, selfApproval: {own} }}"
-        )
+    let consent = |tool: &Policy, (least, own): (usize, bool)| {
+        let approvers = tool.approvers.join(", ");
+        format!("approvers: [{approvers}], minApprovals: {least}, selfApproval: {own}")
     };
+    let policy = |tool: &Policy| {
+        let consent = consent(tool, tool.consent(strict));
+        format!("{{ tools: [{}], {consent} }}", tool.name)
+    };
+    let limited = &TOOLS[LIMITED];
+    let sum = format!(
+        "tools: [{}], sum: args.amount, per: tenant, over: 30d",
+        limited.name
+    );
+    let limits = format!(
+        "{{ {sum}, most: {ASKS}, then: approve, {} }}, {{ {sum}, most: {DENIES}, then: deny }}",
+        consent(limited, TIER)
+    );
     format!(
         r#"
 metadata: {{ id: bank, displayName: Bank, description: Money, defaultLanguage: en }}
@@ -123,7 +140,7 @@ mcp:
     - name: bank
       transport: streamable-http
       url: "http://127.0.0.1:9/mcp"
-      toolAccess: {{ default: none, roles: {{ employee: [lend, send, sell] }}, approval: [{}] }}
+      toolAccess: {{ default: none, roles: {{ employee: [lend, send, sell] }}, approval: [{}], limits: [{limits}] }}
 "#,
         TOOLS.iter().map(policy).collect::<Vec<_>>().join(", ")
     )
@@ -171,6 +188,7 @@ fn life() -> impl Strategy<Value = Vec<Step>> {
     .map(one);
     let started = [lost.clone(), started.to_vec()].concat();
     let begun = prop_oneof![
+        2 => Just(limited()),
         1 => Just(Vec::new()),
         1 => Just(outdated),
         1 => Just(approved),
@@ -178,6 +196,47 @@ fn life() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(started),
     ];
     (begun, prop::collection::vec(step(), STEPS)).prop_map(|(begun, then)| [begun, then].concat())
+}
+
+/// Fills the sum: one call as any other, two that its tier asks about, of which one is too much when it begins, a third
+/// that is too much when it is voted on, and one that is denied at once. Then the time of the limit passes.
+fn limited() -> Vec<Step> {
+    let ask = |by| {
+        Step::Ask(Call {
+            by,
+            tool: LIMITED,
+            amount: 1,
+        })
+    };
+    let one = |back, action| Step::Do(back, vec![action]);
+    let approve = |back, by| {
+        let (choice, right_hash) = (Choice::Approve, true);
+        one(
+            back,
+            Action::Decide {
+                by,
+                choice,
+                right_hash,
+            },
+        )
+    };
+    let start = |back| {
+        [
+            one(back, Action::Claim),
+            one(back, Action::Hold(0, Held::Start)),
+        ]
+    };
+    let finish = one(0, Action::Hold(0, Held::Finish(CallStatus::Succeeded)));
+    [
+        vec![ask(0), approve(0, 1)],
+        start(0).to_vec(),
+        vec![finish, ask(0), ask(3), ask(1)],
+        vec![approve(2, 1), approve(2, 2), approve(1, 1), approve(1, 2)],
+        start(2).to_vec(),
+        start(1).to_vec(),
+        vec![approve(0, 2), ask(2), one(0, Action::LimitOver), ask(2)],
+    ]
+    .concat()
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -371,6 +430,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Overdue),
         1 => Just(Action::WindowOver),
         2 => Just(Action::LeaseOver),
+        1 => Just(Action::LimitOver),
     ]
 }
 
@@ -561,6 +621,14 @@ fn requests_live_as_the_model_says() {
         .collect();
     assert!(missed.is_empty() || !usual, "never made: {missed:?}");
     let fenced = |state| lives.iter().any(|model| model.fenced.contains(&state));
+    let limited: BTreeSet<_> = lives
+        .iter()
+        .flat_map(|model| model.limited.clone())
+        .collect();
+    assert!(
+        limited.len() == 4 || !usual,
+        "of what limits do there was only {limited:?}"
+    );
     let both = fenced(State::Approved) && fenced(State::Executing);
     assert!(
         both || !usual,

@@ -6,8 +6,14 @@ use domain::json::Json;
 use http::Method;
 use uuid::Uuid;
 
-use super::*;
-use crate::support::scripted::{Scripted, Seen, text as answer};
+use super::{
+    limits::{asking_ledger, until_listed},
+    *,
+};
+use crate::support::{
+    fickle::Fickle,
+    scripted::{Scripted, Seen, text as answer},
+};
 
 /// The rules of the bank that is attacked.
 fn rules() -> Value {
@@ -162,6 +168,72 @@ async fn members_that_a_lenient_server_takes_for_others_are_refused() {
             );
         }
     }
+}
+
+/// A tool with a free member beside those that its schema names.
+fn paying(named: Value) -> Value {
+    json!([{ "name": "pay", "description": "Pays.", "inputSchema": { "type": "object", "properties": named } }])
+}
+
+/// Nobody has spelt anything twice when it was asked for, and consent was given for it.
+#[tokio::test]
+async fn an_approved_call_is_not_sent_when_its_members_can_be_taken_for_others_by_now() {
+    for by_rule in [true, false] {
+        let server = Fickle::start(paying(json!({ "amount": {} }))).await;
+        let access = |deny: Value| json!({ "default": "users", "approval": [{ "tools": ["pay"], "approvers": ["cfo"] }], "deny": deny });
+        let entry = json!({ "name": "shop", "transport": "streamable-http", "url": server.server.url.to_string(),
+                            "pin": "off", "toolAccess": access(json!([])) });
+        let world = world_with(|setup| setup.add_server(entry)).await;
+        let staff = Staff::of(&world).await;
+        until_listed(&staff.ann, "shop__pay").await;
+        staff
+            .ann
+            .ask("bank", r#"/call shop pay {"amount":5,"Note":"x"}"#)
+            .await;
+        let mine = staff.ann.get("/v1/approvals?role=requester").await;
+        let request = mine.expect(200)["items"][0].clone();
+        if by_rule {
+            // It is no rule about this call, though it names `note` at that place.
+            let rule = json!([{ "tools": ["pay"], "when": "has(args.note) && args.note == 'no'", "reason": "no" }]);
+            world.change_server(json!({ "toolAccess": access(rule) }));
+            world.app().packs.reload();
+        } else {
+            server.list(paying(json!({ "amount": {}, "note": {} })));
+        }
+        approve(&staff.carl, &request).await;
+        let ended = becomes(&staff.ann, &request, "revoked").await;
+        if by_rule {
+            assert!(
+                ended.to_string().contains("not clear beyond doubt"),
+                "{ended}"
+            );
+        }
+        assert_eq!(server.calls(), [] as [Value; 0], "{by_rule}");
+    }
+}
+
+#[tokio::test]
+async fn an_answered_call_is_not_sent_when_its_members_can_be_taken_for_others_by_now() {
+    let server = asking_ledger(json!({})).await;
+    let renamed = asking_ledger(json!({ "properties": { "noteText": {} } })).await;
+    let limit =
+        json!({ "tools": ["enter"], "per": "user", "over": "30m", "most": 100, "then": "deny" });
+    let entry = json!({ "name": "ledger", "transport": "streamable-http", "url": server.url.to_string(),
+                        "pin": "off", "toolAccess": { "default": "users", "limits": [limit] } });
+    let world = world_with(|setup| setup.add_server(entry)).await;
+    let ann = world.user("ann", &["employee"]).await;
+    let chat = ann.open("bank").await;
+    ann.say_and_wait(&chat, r#"/call ledger enter {"amount":1,"note_text":"x"}"#)
+        .await;
+    assert_eq!(server.requests("tools/call").len(), 1);
+    world.change_server(json!({ "url": renamed.url.to_string() }));
+    world.app().packs.reload();
+    until_listed(&ann, "noteText").await;
+    ann.say_and_wait(&chat, "Ann").await;
+    let messages = json!(ann.messages(&chat).await).to_string();
+    assert!(messages.contains("clear beyond doubt"), "{messages}");
+    assert_eq!(server.requests("tools/call").len(), 1);
+    assert_eq!(renamed.requests("tools/call").len(), 0);
 }
 
 #[tokio::test]

@@ -206,6 +206,104 @@ async fn a_call_that_does_no_harm_twice_is_made_once_more_in_a_new_session() {
     }
 }
 
+/// What becomes of a call at its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    /// The session is not known, and nothing was executed.
+    LostBefore,
+    /// It was executed, and then the session is not known.
+    LostAfter,
+    /// It was executed, and the connection ends.
+    Cut,
+}
+
+/// How a call ends for whoever made it.
+#[derive(Debug, PartialEq, Eq)]
+enum Ending {
+    Done,
+    SessionLost,
+    Unknown,
+}
+
+/// How often the call was sent and executed, and what its caller is told: what may have been read is sent once, but for
+/// what may be repeated, after a lost session and one time more.
+fn oracle(fates: [Fate; 2], may_repeat: bool) -> (usize, usize, Ending) {
+    let executes = |fate: Fate| usize::from(fate != Fate::LostBefore);
+    let [first, second] = fates;
+    match first {
+        Fate::Answered => (1, 1, Ending::Done),
+        Fate::Cut => (1, 1, Ending::Unknown),
+        lost if !may_repeat => (1, executes(lost), Ending::SessionLost),
+        lost => {
+            let ending = if second == Fate::Answered {
+                Ending::Done
+            } else {
+                Ending::SessionLost
+            };
+            (2, executes(lost) + executes(second), ending)
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_pair_of_fates_of_a_call_agrees_with_the_oracle() {
+    const FATES: [Fate; 4] = [Fate::Answered, Fate::LostBefore, Fate::LostAfter, Fate::Cut];
+    // One that was approved, one like any other, and one that changes nothing the second time.
+    let kinds = [(Some("request-1"), false), (None, false), (None, true)];
+    let pairs = FATES
+        .iter()
+        .flat_map(|first| FATES.map(|second| [*first, second]));
+    for (fates, (key_of_call, may_repeat)) in
+        pairs.flat_map(|fates| kinds.map(|kind| (fates, kind)))
+    {
+        let (sent, executed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (sending, ledger) = (sent.clone(), executed.clone());
+        let server = Scripted::legacy(move |seen: Seen| {
+            let (sending, ledger) = (sending.clone(), ledger.clone());
+            async move {
+                if seen.method() != "tools/call" {
+                    return None;
+                }
+                let at = sending.fetch_add(1, Ordering::SeqCst);
+                let fate = fates.get(at).copied().unwrap_or(Fate::Answered);
+                if fate != Fate::LostBefore {
+                    ledger.fetch_add(1, Ordering::SeqCst);
+                }
+                match fate {
+                    Fate::Answered => None,
+                    Fate::LostBefore | Fate::LostAfter => {
+                        Some(refused(StatusCode::NOT_FOUND, &Value::Null))
+                    }
+                    Fate::Cut => Some(Reply::HangUp),
+                }
+            }
+        })
+        .await;
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        let options = CallOptions {
+            idempotency_key: key_of_call.map(str::to_owned),
+            may_repeat,
+            ..options()
+        };
+        let arguments = args(&json!({}));
+        let outcome = soon(mcp.call(&key, &spec, request("echo", &arguments), options)).await;
+        let ending = match &outcome {
+            Ok(_) => Ending::Done,
+            Err(CallError::SessionLost { .. }) => Ending::SessionLost,
+            Err(CallError::OutcomeUnknown(_)) => Ending::Unknown,
+            Err(other) => panic!("{fates:?} {key_of_call:?} {may_repeat}: {other:?}"),
+        };
+        let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+        let told = (count(&sent), count(&executed), ending);
+        assert_eq!(
+            told,
+            oracle(fates, may_repeat),
+            "{fates:?} {key_of_call:?} {may_repeat}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_call_that_was_made_again_in_vain_may_have_been_executed_the_first_time() {
     let server = refusing(

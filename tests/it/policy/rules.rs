@@ -1,21 +1,24 @@
 //! Several rules for one call: the strictest that applies decides, and no rule makes another one weaker.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use domain::{
+    ids::{AgentId, UserId},
     json::{Decimal, Json},
     pin::HeldTool,
     policy::{
-        ApprovalPolicy, CallFacts, Condition, Consequence, Decision, DenyRule, Limit, LimitScope,
-        Offer, Origin, ToolAccess, Vars, decide, find_held_back, is_offered, offer,
+        Amount, ApprovalPolicy, CallFacts, CallUsage, Condition, Consequence, Decision, DenyRule,
+        Limit, LimitScope, LimitedCall, Offer, Origin, ToolAccess, Vars, decide, find_held_back,
+        is_offered, offer,
     },
+    tool::Tool,
     tool_schema::ToolSchema,
 };
 use proptest::prelude::*;
-use serde_json::{Map, value::RawValue};
+use serde_json::{Map, json, value::RawValue};
 use time::OffsetDateTime;
 
 use super::{
@@ -266,6 +269,163 @@ fn of_every_set_of_rules_the_strictest_decides() {
         }
     }
     assert_eq!(seen.len(), 4);
+}
+
+/// What may have been executed before its session was lost is made once more only where that changes nothing, by what its
+/// server says, and where no rule asks for consent to calls of the tool or counts them.
+#[test]
+fn of_every_set_of_rules_and_hints_what_is_harmless_and_unguarded_may_be_repeated() {
+    let hints = [
+        (json!({}), false),
+        (json!({ "readOnlyHint": true }), true),
+        (json!({ "idempotentHint": true }), true),
+        (
+            json!({ "readOnlyHint": false, "idempotentHint": false }),
+            false,
+        ),
+        (
+            json!({ "readOnlyHint": "true", "destructiveHint": false }),
+            false,
+        ),
+    ];
+    let all = all_rules();
+    for bits in 0..1 << all.len() {
+        let chosen: Vec<_> = (0..all.len())
+            .filter(|at| bits >> at & 1 == 1)
+            .map(|at| all[at].clone())
+            .collect();
+        let spec = with(&chosen);
+        let guards =
+            |rule: &Rule| matches!(rule, Rule::Approval(_) | Rule::Confirm(_) | Rule::Limit(_));
+        let is_guarded = chosen.iter().any(guards);
+        for (hints, is_harmless) in &hints {
+            let tool = Tool {
+                name: "send_money".to_owned(),
+                title: None,
+                description: "Sends money.".to_owned(),
+                input_schema: RawValue::from_string("{}".to_owned()).unwrap(),
+                output_schema: None,
+                annotations: Some(RawValue::from_string(hints.to_string()).unwrap()),
+                icons: None,
+                meta: None,
+                hash: None,
+            };
+            assert_eq!(
+                spec.may_repeat(&tool),
+                *is_harmless && !is_guarded,
+                "{chosen:?} {hints}"
+            );
+        }
+    }
+}
+
+/// A payment of somebody, and whether it is approved if somebody has to approve it.
+type Payment = (&'static str, u32, bool);
+
+/// What the tiers of one sum say of a payment by plain addition, highest answer first.
+fn oracle_of_tiers(tiers: &[(u32, bool)], paid: u32, amount: u32) -> u8 {
+    let exceeded = tiers.iter().filter(|(most, _)| paid + amount > *most);
+    let answers = exceeded.map(|(_, approves)| if *approves { 2 } else { 3 });
+    answers.max().unwrap_or(0)
+}
+
+/// Every order of three payments of two people, under every set of tiers of one sum and for one person or all of them:
+/// what was made before is added up once, whatever made it, and each tier answers for itself.
+#[test]
+fn every_order_of_payments_agrees_with_an_oracle_that_adds_them_up() {
+    // The most, and whether somebody approves what is more; else it is denied.
+    const TIERS: [(u32, bool); 3] = [(4, true), (7, false), (9, false)];
+    let payments: Vec<Payment> = ["ann", "ben"]
+        .into_iter()
+        .flat_map(|who| [1, 4].map(|amount| (who, amount)))
+        .flat_map(|(who, amount)| [true, false].map(|approved| (who, amount, approved)))
+        .collect();
+    let mut seen = BTreeSet::new();
+    for bits in 0..1 << TIERS.len() {
+        let tiers: Vec<_> = (0..TIERS.len())
+            .filter(|at| bits >> at & 1 == 1)
+            .map(|at| TIERS[at])
+            .collect();
+        for per in [LimitScope::User, LimitScope::Tenant] {
+            let rules = tiers.iter().map(|(most, approves)| {
+                let then = if *approves {
+                    approval(None, &["boss"], 1, false)
+                } else {
+                    deny("send_money", None)
+                };
+                let Rule::Limit(rule) = limit(None, &then) else {
+                    panic!("it is one")
+                };
+                let most = Decimal::read(&most.to_string()).unwrap();
+                Rule::Limit(Limit { per, most, ..rule })
+            });
+            let spec = with(&rules.collect::<Vec<_>>());
+            for at in 0..payments.len().pow(3) {
+                let order = [at, at / payments.len(), at / payments.len().pow(2)];
+                let order = order.map(|at| payments[at % payments.len()]);
+                seen.extend(pay_in_order(&spec, &tiers, per, &order));
+            }
+        }
+    }
+    assert_eq!(seen, [0, 2, 3].into());
+}
+
+/// Makes them one after the other, with sums as a database keeps them; the strictness of each decision.
+fn pay_in_order(
+    spec: &ServerSpec,
+    tiers: &[(u32, bool)],
+    per: LimitScope,
+    order: &[Payment],
+) -> Vec<u8> {
+    let (claims, vars) = (Map::new(), Vars::default());
+    let (agent, access) = (AgentId::parse("bank").unwrap(), EffectiveAccess::default());
+    let (mut sums, mut paid) = (HashMap::<_, u32>::new(), BTreeMap::<_, u32>::new());
+    let mut answers = Vec::new();
+    for (who, amount, is_approved) in order {
+        let user = UserId((*who).into());
+        let arguments = Json::parse(&format!(r#"{{"amount":{amount}}}"#)).unwrap();
+        let facts = CallFacts {
+            arguments: &arguments,
+            claims: &claims,
+            origin: Origin::Chat,
+            now: OffsetDateTime::UNIX_EPOCH,
+            vars: &vars,
+            exceeded: &[],
+            only_reads: false,
+        };
+        let call = LimitedCall {
+            agent: &agent,
+            server: &spec.id,
+            tool: "send_money",
+            user: &user,
+            who: &access,
+        };
+        let usage = CallUsage::new(spec, &call, &facts);
+        let used = sums
+            .iter()
+            .map(|(key, sum)| (*key, Amount::of_row(&sum.to_string())));
+        let exceeded = usage.list_exceeded(&used.collect());
+        let facts = CallFacts {
+            exceeded: &exceeded,
+            ..facts
+        };
+        let answer = strictness(&decide(spec, &access, "send_money", &facts));
+        let whose = if per == LimitScope::User { who } else { "all" };
+        let total = paid.entry(whose).or_default();
+        assert_eq!(
+            answer,
+            oracle_of_tiers(tiers, *total, *amount),
+            "{tiers:?} {per:?} {order:?}: {who} {amount}"
+        );
+        answers.push(answer);
+        if answer == 0 || answer == 2 && *is_approved {
+            *total += amount;
+            for sum in &usage.sums {
+                *sums.entry(sum.key).or_default() += amount;
+            }
+        }
+    }
+    answers
 }
 
 fn strictness(decision: &Decision<'_>) -> u8 {

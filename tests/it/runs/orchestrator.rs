@@ -74,6 +74,43 @@ async fn the_two_names_of_a_tool_are_one_tool_for_every_rule() {
     }
 }
 
+/// A rule about `agent_name` is one about `name`, which the document calls it, and about nothing that only looks like it.
+#[tokio::test]
+async fn members_of_a_guarded_tool_that_are_spelt_otherwise_start_nobody() {
+    let rules = "toolAccess: { default: public, approval: [{ tools: [start_agent], approvers: [boss], \
+                 when: args.agent_name != 'worker' }] }";
+    let pack = super::LEAD
+        .replace("id: lead,", "id: guarded,")
+        .replace("toolAccess: { default: public }", rules);
+    let world = super::world_with(|setup| setup.packs.push(("guarded".to_owned(), pack))).await;
+    let ann = world.user("ann", &[]).await;
+    for (arguments, status) in [
+        (json!({ "name": "worker" }), "succeeded"),
+        (json!({ "agent_name": "worker" }), "succeeded"),
+        (json!({ "name": "bank" }), "awaiting_approval"),
+        (json!({ "agent_name": "bank" }), "awaiting_approval"),
+        (
+            json!({ "agent_name": "worker", "agentName": "bank" }),
+            "denied",
+        ),
+        (json!({ "name": "worker", "Agent_Name": "bank" }), "denied"),
+        (json!({ "agent_name": "worker", "name": "bank" }), "denied"),
+        (json!({ "name": "worker", "Name": "bank" }), "denied"),
+        (json!({ "AgentName": "worker" }), "denied"),
+        (json!({ "NAME": "worker" }), "denied"),
+    ] {
+        for called in ["start_agent", "start_agent_session"] {
+            let mut given = arguments.clone();
+            given["prompt"] = json!("x");
+            let start = order(called, &given);
+            let ran = run_with(&ann, json!({ "agent_name": "guarded", "prompt": start })).await;
+            let session = ran["session_id"].as_str().unwrap();
+            let result = &tool_results(&ann, session).await[0];
+            assert_eq!(result["status"], status, "{called} {arguments}: {result}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn blueprints_are_the_agents_of_the_user_with_their_params() {
     let world = shared_world().await;

@@ -11,7 +11,7 @@ use domain::{
 };
 use serde::Deserialize;
 
-use super::{OF_TENANT, OF_USER, PEOPLE, Person, TOOLS};
+use super::{ASKS, DENIES, LIMITED, OF_TENANT, OF_USER, PEOPLE, Person, TIER, TOOLS};
 
 /// What somebody does with one request.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,7 @@ pub enum Action {
     Overdue,
     WindowOver,
     LeaseOver,
+    LimitOver,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +102,8 @@ pub struct View {
     pub due: Vec<(usize, State)>,
     /// The numbers of one person's badges: own open requests, and those that wait for them.
     pub badges: (i64, i64),
+    /// What counts for the limits.
+    pub used: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -110,6 +113,10 @@ pub struct Model {
     trail: Vec<(String, String, String)>,
     /// The pack wants more for some tools than it did before.
     pub strict: bool,
+    /// What counts for the limits: the amounts of calls that were begun.
+    used: usize,
+    /// What the limits did.
+    pub limited: Vec<&'static str>,
     /// Every transition that was made.
     pub turns: Vec<(State, State)>,
     /// In which states somebody came whose fence was an old one.
@@ -121,7 +128,21 @@ fn is_open(state: State) -> bool {
 }
 
 impl Model {
+    /// The consent that a call needs by now, the tiers of limits included; `None` when it is denied.
+    fn consent(&self, call: Call) -> Option<(usize, bool)> {
+        let total = self.used + call.amount;
+        match call.tool {
+            LIMITED if total > DENIES => None,
+            LIMITED if total > ASKS => Some(TIER),
+            tool => Some(TOOLS[tool].consent(self.strict)),
+        }
+    }
+
     pub fn ask(&mut self, call: Call) -> Answer {
+        let Some((min_approvals, self_approval)) = self.consent(call) else {
+            self.limited.push("denied");
+            return Answer::Refused("denied");
+        };
         let open = |at: &usize| is_open(self.requests[*at].state);
         let open: Vec<usize> = (0..self.requests.len()).filter(open).collect();
         let same = |at: &&usize| {
@@ -138,7 +159,9 @@ impl Model {
         if own >= OF_USER || open.len() >= OF_TENANT {
             return Answer::Refused("conflict");
         }
-        let (min_approvals, self_approval) = TOOLS[call.tool].consent(self.strict);
+        if call.tool == LIMITED && self.used + call.amount > ASKS {
+            self.limited.push("asked by a tier");
+        }
         self.calls.push(call);
         self.requests.push(Request {
             requester: PEOPLE[call.by].name.to_owned(),
@@ -209,10 +232,15 @@ impl Model {
                 request.lease_over = request.lease_over.map(|_| true);
                 Answer::Done
             }
+            Action::LimitOver => {
+                self.used = 0;
+                Answer::Done
+            }
         }
     }
 
     fn decide(&mut self, at: usize, by: &Person, choice: Choice, right_hash: bool) -> Answer {
+        let consent = self.consent(self.calls[at]);
         let (tool, request) = (self.calls[at].tool, &mut self.requests[at]);
         let (holds, own) = (by.may(tool), by.name == request.requester);
         if by.roles.is_empty() || !holds || (own && !request.self_approval) {
@@ -232,7 +260,10 @@ impl Model {
             return Answer::Refused("conflict");
         }
         let asked_under = (request.min_approvals, request.self_approval);
-        if choice == Choice::Approve && asked_under != TOOLS[tool].consent(self.strict) {
+        if choice == Choice::Approve && Some(asked_under) != consent {
+            if consent.is_none() {
+                self.limited.push("too much at a vote");
+            }
             self.turn(at, State::Revoked);
             self.note(at, "revoked", "system");
             return Answer::Refused("conflict");
@@ -303,6 +334,7 @@ impl Model {
     }
 
     fn hold(&mut self, at: usize, held: Held, fence: usize) -> Answer {
+        let (call, consent) = (self.calls[at], self.consent(self.calls[at]));
         let request = &mut self.requests[at];
         let holds = request.fence == fence;
         let (approved, executing) = (
@@ -323,6 +355,14 @@ impl Model {
             }
             Held::PutOff if holds && approved => request.lease_over = Some(false),
             Held::Start if holds && approved => {
+                // Nothing but limits is looked at again in the moment in which it begins.
+                if call.tool == LIMITED {
+                    if consent != Some((request.min_approvals, request.self_approval)) {
+                        self.limited.push("too much to begin");
+                        return Answer::Was(false);
+                    }
+                    self.used += call.amount;
+                }
                 self.turn(at, State::Executing);
                 self.note(at, "executing", requester);
                 return Answer::Was(true);
@@ -396,6 +436,7 @@ impl Model {
             trail: self.trail.clone(),
             due: due.map(|(at, request)| (at, request.state)).collect(),
             badges: (self.own(person), self.waiting(person)),
+            used: self.used,
         }
     }
 

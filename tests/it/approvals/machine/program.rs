@@ -20,7 +20,7 @@ use domain::{
     ids::{AgentId, ApprovalId, RunId, ServerId, TenantId, UserId},
     json::Json,
     message::ToolResult,
-    policy::{Origin, offer},
+    policy::{CallFacts, CallUsage, Decision, LimitedCall, Origin, decide},
     principal::{Audience, Principal},
     ring::KeyRing,
     tool::Tool,
@@ -147,6 +147,7 @@ pub struct RealRequests {
 struct Kept {
     id: ApprovalId,
     args_sha256: [u8; 32],
+    arguments: Json,
     /// What each claim was answered, so that number `n` has the fence `n + 1`.
     claims: Vec<Claimed>,
     started: usize,
@@ -194,12 +195,39 @@ impl RealRequests {
             ServerId::parse("bank").unwrap(),
         );
         let pack = self.app.packs.get(&agent).unwrap();
-        let access = principal.access(&pack);
-        let offer = offer(&pack.servers[0], &access, TOOLS[call.tool].name);
-        let policy = offer
-            .policy()
-            .expect("every tool of the pack needs consent");
+        let (access, spec) = (principal.access(&pack), &pack.servers[0]);
         let arguments = format!(r#"{{"amount":"{}.00"}}"#, call.amount);
+        let given = Json::parse(&arguments).unwrap();
+        let facts = CallFacts {
+            arguments: &given,
+            claims: &principal.claims,
+            origin: Origin::Chat,
+            now: self.app.clock.now(),
+            vars: &pack.vars,
+            exceeded: &[],
+            only_reads: false,
+        };
+        let limited = LimitedCall {
+            agent: &agent,
+            server: &server,
+            tool: TOOLS[call.tool].name,
+            user: &principal.user,
+            who: &access,
+        };
+        let usage = CallUsage::new(spec, &limited, &facts);
+        let mut tx = self.db.tenant(self.tenant).await.unwrap();
+        let used = store::call_limits::read(&mut tx, &usage.sums).await;
+        drop(tx);
+        let exceeded = usage.list_exceeded(&used.unwrap());
+        let facts = CallFacts {
+            exceeded: &exceeded,
+            ..facts
+        };
+        let policy = match decide(spec, &access, limited.tool, &facts) {
+            Decision::Approve(policy) => policy,
+            Decision::Refuse(_) => return Answer::Refused("denied"),
+            other => panic!("every tool of the pack needs consent: {other:?}"),
+        };
         let tool = Tool {
             name: TOOLS[call.tool].name.to_owned(),
             title: None,
@@ -237,6 +265,7 @@ impl RealRequests {
                 self.kept.push(Kept {
                     id,
                     args_sha256,
+                    arguments: given,
                     claims: Vec::new(),
                     started: 0,
                 });
@@ -326,7 +355,8 @@ impl RealRequests {
                 return (Answer::Was(claimed.is_some()), claimed);
             }
             Action::Hold(back, held) if back < newest => {
-                self.hold(held, &kept.claims[newest - back - 1]).await
+                let claimed = &kept.claims[newest - back - 1];
+                self.hold(held, claimed, &kept.arguments).await
             }
             Action::Hold(..) => Answer::Done,
             Action::Expire => was(execution::expire(app, tenant, kept.id).await),
@@ -356,11 +386,21 @@ impl RealRequests {
                 )
                 .await
             }
+            Action::LimitOver => {
+                // After whoever looks at the sums, or before.
+                let sql = "begin;
+                           select from limit_sums for update;
+                           update limit_uses set at = at - interval '31 days';
+                           commit";
+                let mut connection = self.connection.lock().await;
+                sqlx::raw_sql(sql).execute(&mut *connection).await.unwrap();
+                Answer::Done
+            }
         };
         (answer, None)
     }
 
-    async fn hold(&self, held: Held, approval: &Claimed) -> Answer {
+    async fn hold(&self, held: Held, approval: &Claimed, arguments: &Json) -> Answer {
         let app = &self.app;
         let done = match held {
             Held::Beat => return was(execution::heartbeat(app, approval).await),
@@ -371,7 +411,7 @@ impl RealRequests {
                 };
                 let pack = app.packs.get(&approval.agent).unwrap();
                 let (requester, server) = (approval.principal.clone(), pack.servers[0].clone());
-                let permitted = PermittedCall::new(pack, requester, &server, Json::Null);
+                let permitted = PermittedCall::new(pack, requester, &server, arguments.clone());
                 let started = execution::start(app, approval, &permitted, &line).await;
                 return was(started.map(|withdrawn| withdrawn.is_none()));
             }
@@ -396,6 +436,15 @@ impl RealRequests {
             .await
             .unwrap();
         Answer::Done
+    }
+
+    /// What the limits count at the moment.
+    async fn used(&self) -> usize {
+        let sql = "select coalesce(sum(amount), 0)::int8 from limit_uses
+                   where tenant_id = $1 and at > statement_timestamp() - interval '30 days'";
+        let mut connection = self.connection.lock().await;
+        let used = sqlx::query_scalar::<_, i64>(sql).bind(self.tenant.0);
+        usize::try_from(used.fetch_one(&mut *connection).await.unwrap()).unwrap()
     }
 
     /// With the badges of this person.
@@ -425,6 +474,7 @@ impl RealRequests {
             trail,
             due,
             badges,
+            used: self.used().await,
         };
         Seen {
             view,
