@@ -1,5 +1,11 @@
 //! An MCP server that changes its tools whenever a test says so, and tells whoever listens.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use domain::clock;
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -10,6 +16,17 @@ use super::scripted::{Scripted, Seen, event, events};
 pub struct Fickle {
     pub server: Scripted,
     tools: watch::Sender<Value>,
+    executed: Arc<Mutex<Vec<Execution>>>,
+}
+
+/// A call as it was executed.
+#[derive(Clone)]
+pub struct Execution {
+    pub at: Instant,
+    /// The tools as the server listed them then.
+    pub listed: Value,
+    pub tool: String,
+    pub arguments: Value,
 }
 
 impl Fickle {
@@ -24,8 +41,10 @@ impl Fickle {
 
     async fn with(tools: Value, announces: bool) -> Self {
         let (tools, listed) = watch::channel(tools);
+        let executed = Arc::<Mutex<Vec<Execution>>>::default();
+        let ledger = executed.clone();
         let server = Scripted::legacy(move |seen: Seen| {
-            let listed = listed.clone();
+            let (listed, ledger) = (listed.clone(), ledger.clone());
             async move {
                 match seen.method() {
                     "GET" if announces => {
@@ -41,12 +60,30 @@ impl Fickle {
                         Some(seen.error(StatusCode::OK, -32603, "no list today"))
                     }
                     "tools/list" => Some(seen.result(json!({ "tools": *listed.borrow() }))),
+                    "tools/call" => {
+                        let params = &seen.body["params"];
+                        ledger.lock().unwrap().push(Execution {
+                            at: clock::instant(),
+                            listed: listed.borrow().clone(),
+                            tool: params["name"].as_str().unwrap_or_default().to_owned(),
+                            arguments: params["arguments"].clone(),
+                        });
+                        None
+                    }
                     _ => None,
                 }
             }
         })
         .await;
-        Self { server, tools }
+        Self {
+            server,
+            tools,
+            executed,
+        }
+    }
+
+    pub fn executed(&self) -> Vec<Execution> {
+        self.executed.lock().unwrap().clone()
     }
 
     /// `null`: it answers that it cannot list them.
@@ -61,10 +98,8 @@ impl Fickle {
 
     /// The arguments of each call so far.
     pub fn calls(&self) -> Vec<Value> {
-        let calls = self.server.requests("tools/call").into_iter();
-        calls
-            .map(|call| call.body["params"]["arguments"].clone())
-            .collect()
+        let executed = self.executed().into_iter();
+        executed.map(|call| call.arguments).collect()
     }
 }
 

@@ -40,7 +40,7 @@ use super::{
     lives::{self, Life},
     model,
     people::{People, Population},
-    processes::{self, Database, Doors, Fleet, PackValues},
+    processes::{self, Database, Doors, Fleet, PackValues, Tiers},
     report::Counts,
 };
 use crate::support::{bank::start_slow_bank, pooler::Pooler};
@@ -59,7 +59,7 @@ const HELD: usize = 20;
 /// Minutes after which a request expires that nobody has decided about.
 const OPEN: u32 = 2;
 /// More than anybody asks for at a till, so that its sums are counted and nobody is refused.
-const TILL_HOLDS: u64 = 1_000_000_000_000;
+const PLENTY: u64 = 1_000_000_000_000;
 
 /// How long and how much.
 struct Hour {
@@ -126,11 +126,14 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
     model.scripted.keep_no_journal();
     let model_url = model.scripted.base_url();
     let values = PackValues {
-        bank: &link.url,
+        bank: &link,
         model: model_url.as_str(),
         stamps: None,
         minutes: OPEN,
-        till_holds: TILL_HOLDS,
+        till: Tiers {
+            asks: PLENTY,
+            holds: PLENTY,
+        },
     };
     processes::write_pack(folder, &values);
     let people = People::invite(&hour.population(), &database, folder).await;
@@ -179,8 +182,12 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
         .map(|seen| seen.args_sha256)
         .collect();
     lives.extend(maintained.held.into_iter().map(Life::Waited));
-    let all_hold = TILL_HOLDS * COMPANIES as u64;
-    let evidence = Evidence::gather(&people, &ledger, lives, calm, open, all_hold).await;
+    let all = PLENTY * COMPANIES as u64;
+    let all = Tiers {
+        asks: all,
+        holds: all,
+    };
+    let evidence = Evidence::gather(&people, &ledger, lives, calm, open, all).await;
     let owners = people.owners().await;
     database.stop().await;
 

@@ -60,6 +60,7 @@ pub async fn strike(
             break;
         }
         let replica = random.random_range(0..fleet.size());
+        let begun = clock::instant();
         match fault {
             Fault::Kill => fleet.kill(replica).await,
             Fault::Freeze => {
@@ -74,7 +75,7 @@ pub async fn strike(
                 fleet.database.stall(time).await;
             }
         }
-        people.struck();
+        people.struck(begun);
         people.report(amount);
     }
     // Those of the last share may still begin, unless the time is up.

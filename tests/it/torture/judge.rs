@@ -15,19 +15,24 @@ use uuid::Uuid;
 use super::{
     lives::{Choice, Heard, Life, Word},
     people::People,
+    processes::Tiers,
 };
 use crate::support::bank::books::Entry;
 
 /// The server whose calls are confirmed by whoever asks for them.
 pub const DESK: &str = "desk";
+/// The server whose sum is limited.
+pub const TILL: &str = "till";
 
 pub struct Evidence {
     pub requests: BTreeMap<Uuid, Request>,
-    /// What the bank executed, refusals of its own among it.
+    /// What the bank executed, refusals of its own among it, and what was sealed.
     pub ledger: Vec<Executed>,
-    /// Hashes of the arguments of calls that need no consent.
+    /// Hashes of the arguments of calls that needed no consent.
     pub direct: HashSet<Hash>,
-    /// Calls of the tool that changes.
+    /// Hashes of the arguments of calls that rules forbid.
+    pub in_vain: HashSet<Hash>,
+    /// Calls of the tools that change.
     pub stamped: usize,
     /// Hashes of the arguments of calls that have a line in the audit trail.
     pub audited: HashSet<Hash>,
@@ -39,11 +44,12 @@ pub struct Evidence {
 }
 
 /// What went through the till, whose sum is limited. In cents.
-#[derive(Default)]
 pub struct Till {
-    pub holds: u64,
+    pub limits: Tiers,
     /// What limits count, calls of unknown outcome among them.
     pub taken: u64,
+    /// The part of it that nobody approved.
+    pub taken_directly: u64,
 }
 
 /// A request for approval: as the database keeps it, and what was said about it.
@@ -66,8 +72,8 @@ pub struct Request {
 pub struct Executed {
     pub what: String,
     pub cents: u64,
-    /// What the policy wants for a call with these arguments, at the bank and not at the till.
-    pub min_approvals: usize,
+    /// What the policy wants for a call with these arguments, where it wants any; `None`: no such call may be made.
+    pub min_approvals: Option<usize>,
     pub args_sha256: Hash,
     /// Of the arguments as the model wrote them, which is what the trail has of a call that needs no consent.
     pub written_sha256: Hash,
@@ -80,7 +86,7 @@ impl Evidence {
         lives: Vec<Life>,
         calm: OffsetDateTime,
         open: Vec<(Uuid, String)>,
-        till_holds: u64,
+        limits: Tiers,
     ) -> Self {
         #[derive(sqlx::FromRow)]
         struct Row {
@@ -127,12 +133,16 @@ impl Evidence {
                 .votes
                 .push((by, choice == "approve", reason.unwrap_or_default()));
         }
-        let (mut direct, mut stamped) = (HashSet::new(), 0);
+        let (mut direct, mut in_vain, mut stamped) = (HashSet::new(), HashSet::new(), 0);
         for life in lives {
             let seen = match life {
                 Life::Waited(seen) => seen,
                 Life::Direct(args_sha256) => {
                     direct.insert(args_sha256);
+                    continue;
+                }
+                Life::InVain(args_sha256) => {
+                    in_vain.insert(args_sha256);
                     continue;
                 }
                 Life::Stamped => {
@@ -158,24 +168,38 @@ impl Evidence {
         let audited = audited
             .into_iter()
             .map(|(hash,)| canonical::hash_of_row(hash).unwrap());
-        let taken: Vec<(String,)> = people
-            .rows("select coalesce(sum(amount), 0.00)::text from limit_uses")
+        let taken: Vec<(String, String)> = people
+            .rows(
+                "select coalesce(sum(amount), 0.00)::text,
+                        coalesce(sum(amount) filter (where id not in (select id from approvals)), 0.00)::text
+                 from limit_uses",
+            )
             .await;
         let till = Till {
-            holds: till_holds * 100,
+            limits: Tiers {
+                asks: limits.asks * 100,
+                holds: limits.holds * 100,
+            },
             taken: cents(&taken[0].0),
+            taken_directly: cents(&taken[0].1),
         };
         let settled_after = (last - calm).max(time::Duration::ZERO);
         Self {
             requests,
             ledger: executed.collect(),
             direct,
+            in_vain,
             stamped,
             audited: audited.collect(),
             till,
             open,
             settled_after,
         }
+    }
+
+    /// How many calls were asked for, at least.
+    pub fn lives(&self) -> usize {
+        self.requests.len() + self.direct.len() + self.in_vain.len() + self.stamped
     }
 
     /// How many requests only their requesters decide about.
@@ -187,40 +211,41 @@ impl Evidence {
     /// Everything that must not be, each in a sentence that names the request.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
-        let mut requests_of: HashMap<Hash, usize> = HashMap::new();
-        let mut votes_of: HashMap<Hash, usize> = HashMap::new();
+        let mut requests_of: HashMap<Hash, Vec<&Request>> = HashMap::new();
         for request in self.requests.values() {
-            *requests_of.entry(request.args_sha256).or_default() += 1;
-            votes_of.insert(request.args_sha256, request.min_approvals);
+            let same = requests_of.entry(request.args_sha256).or_default();
+            same.push(request);
         }
         let mut times: HashMap<Hash, usize> = HashMap::new();
-        let mut at_till = 0;
+        let (mut at_till, mut directly) = (0, 0);
         for executed in &self.ledger {
             let times = times.entry(executed.args_sha256).or_default();
             *times += 1;
-            let needs_none = self.direct.contains(&executed.args_sha256);
-            if needs_none {
-                at_till += executed.cents;
-            } else {
-                let (asked, wanted) = (votes_of.get(&executed.args_sha256), executed.min_approvals);
-                if asked.is_some_and(|asked| *asked != wanted) {
-                    complaints.push(format!(
-                        "executed with another number of approvals than {wanted}: {}",
-                        executed.what
+            let mut complain = |what: String| complaints.push(format!("{what}: {}", executed.what));
+            let request = requests_of.get(&executed.args_sha256);
+            let request = request.and_then(|same| same.first());
+            let is_direct = self.direct.contains(&executed.args_sha256);
+            match (request, executed.min_approvals) {
+                (_, None) => complain("executed, and a rule forbids it".to_owned()),
+                (Some(request), Some(wanted)) if request.min_approvals != wanted => {
+                    complain(format!(
+                        "executed with another number of approvals than {wanted}"
                     ));
                 }
+                (None, _) if !is_direct => {
+                    complain("executed with arguments that nobody asked for".to_owned());
+                }
+                _ => {}
             }
-            if needs_none && *times > 1 {
-                complaints.push(format!(
-                    "executed {times} times for a client that repeats: {}",
-                    executed.what
-                ));
+            if is_direct || request.is_some_and(|request| request.server == TILL) {
+                at_till += executed.cents;
+                directly += request.map_or(executed.cents, |_| 0);
             }
-            if !needs_none && !requests_of.contains_key(&executed.args_sha256) {
-                complaints.push(format!(
-                    "executed with arguments that nobody asked for: {}",
-                    executed.what
-                ));
+            if is_direct && *times > 1 {
+                complain(format!("executed {times} times for a client that repeats"));
+            }
+            if self.in_vain.contains(&executed.args_sha256) {
+                complain("executed, and its amount stands twice or is nobody's to pay".to_owned());
             }
             let hashes = [executed.args_sha256, executed.written_sha256];
             if !hashes.iter().any(|hash| self.audited.contains(hash)) {
@@ -230,10 +255,20 @@ impl Evidence {
                 ));
             }
         }
-        let Till { holds, taken } = self.till;
+        let Till {
+            limits: Tiers { asks, holds },
+            taken,
+            taken_directly,
+        } = self.till;
         if !(at_till <= taken && taken <= holds) {
             complaints.push(format!(
                 "the till holds {holds} cents, limits count {taken}, and {at_till} were executed"
+            ));
+        }
+        if !(directly <= taken_directly && taken_directly <= asks) {
+            complaints.push(format!(
+                "the till asks above {asks} cents, limits count {taken_directly} that nobody approved, and {directly} were \
+                 executed"
             ));
         }
         for (id, request) in &self.requests {
@@ -244,8 +279,11 @@ impl Evidence {
             );
             let times = times.get(&request.args_sha256).copied().unwrap_or_default();
             let mut complain = |what: String| complaints.push(format!("{named}: {what}"));
-            if requests_of[&request.args_sha256] > 1 {
+            if requests_of[&request.args_sha256].len() > 1 {
                 complain("the same call, said once, became several requests".to_owned());
+            }
+            if self.in_vain.contains(&request.args_sha256) {
+                complain("a rule forbids it, and people were asked".to_owned());
             }
             if request.sent.is_some_and(|sent| sent != request.args_sha256) {
                 complain("its arguments are not those that were sent".to_owned());
@@ -274,11 +312,17 @@ fn cents(amount: &str) -> u64 {
     format!("{whole}{fraction:0<2}").parse().unwrap()
 }
 
-/// What the rules of the pack say of a call.
-fn min_approvals(entry: &Entry) -> usize {
+/// What the rules of the pack say of a call, those of limits aside.
+fn min_approvals(entry: &Entry) -> Option<usize> {
     let amount = cents(entry.arguments["amount"].as_str().unwrap());
-    let is_large = entry.tool == "send_money" && amount >= 100_000_000;
-    1 + usize::from(is_large)
+    let to = entry.arguments["to"].as_str().unwrap_or_default();
+    let (most, needs_two) = match entry.tool.as_str() {
+        "send_money" => (200_000_000, to == "sato" || amount >= 100_000_000),
+        "seal" => (100_000, false),
+        _ => (u64::MAX, false),
+    };
+    let is_paid = entry.tool != "send_money" || ["acme", "sato"].contains(&to);
+    (is_paid && amount < most).then_some(1 + usize::from(needs_two))
 }
 
 /// How often a request may have been executed, by how it ended.
@@ -416,7 +460,7 @@ mod tests {
         let executed = (0..times).map(|_| Executed {
             what: "send_money".to_owned(),
             cents: 100,
-            min_approvals: 1,
+            min_approvals: Some(1),
             args_sha256: [1; 32],
             written_sha256: [1; 32],
         });
@@ -424,14 +468,20 @@ mod tests {
             requests: [(Uuid::nil(), request)].into(),
             ledger: executed.collect(),
             direct: HashSet::new(),
+            in_vain: HashSet::new(),
             stamped: 0,
             audited: [[1; 32], [2; 32]].into(),
-            till: Till {
-                holds: 1000,
-                taken: 1000,
-            },
+            till: till([1000, 1000], 1000, 1000),
             open: Vec::new(),
             settled_after: time::Duration::ZERO,
+        }
+    }
+
+    fn till([asks, holds]: [u64; 2], taken: u64, taken_directly: u64) -> Till {
+        Till {
+            limits: Tiers { asks, holds },
+            taken,
+            taken_directly,
         }
     }
 
@@ -491,20 +541,48 @@ mod tests {
     #[test]
     fn too_few_approvals_and_a_till_that_held_too_much_are_found() {
         let mut large = evidence(State::Succeeded, 1, &[], 1);
-        large.ledger[0].min_approvals = 2;
+        large.ledger[0].min_approvals = Some(2);
         let found = complaint(&large);
         assert!(
             found.contains("another number of approvals than 2: send_money"),
             "{found}"
         );
-        for (holds, taken) in [(199, 200), (1000, 199)] {
-            let mut till = evidence(State::Expired, 0, &[], 2);
-            till.requests.clear();
-            till.direct = [[1; 32]].into();
-            till.till = Till { holds, taken };
-            let found = complaint(&till);
-            assert!(found.contains("and 200 were executed"), "{found}");
+        for (limits, taken, directly) in [
+            ([199, 199], 200, 200),
+            ([1000, 1000], 199, 200),
+            ([199, 1000], 200, 200),
+            ([1000, 1000], 200, 199),
+        ] {
+            let mut direct = evidence(State::Expired, 0, &[], 2);
+            direct.requests.clear();
+            direct.direct = [[1; 32]].into();
+            direct.till = till(limits, taken, directly);
+            let found = complaint(&direct);
+            assert!(found.contains("200 were executed"), "{found}");
         }
+        // What was approved counts for the upper limit alone.
+        for (limits, is_right) in [([0, 100], true), ([0, 99], false)] {
+            let mut approved = evidence(State::Succeeded, 1, &[], 1);
+            let request = approved.requests.get_mut(&Uuid::nil()).unwrap();
+            request.server = TILL.to_owned();
+            approved.till = till(limits, 100, 0);
+            assert_eq!(complaint(&approved).is_empty(), is_right, "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn what_rules_forbid_is_found_executed_and_asked_for() {
+        let mut forbidden = evidence(State::Succeeded, 1, &[], 1);
+        forbidden.ledger[0].min_approvals = None;
+        let found = complaint(&forbidden);
+        assert!(found.contains("a rule forbids it: send_money"), "{found}");
+        let mut in_vain = evidence(State::Succeeded, 1, &[], 1);
+        in_vain.in_vain = [[1; 32]].into();
+        let found = complaint(&in_vain);
+        assert!(
+            found.contains("stands twice") && found.contains("people were asked"),
+            "{found}"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     answers::{Kind, mark},
-    judge::DESK,
+    judge::{DESK, TILL},
     model::PLEASE,
     people::{People, Request, TIME_LIMIT, Who},
     stamps::Stamps,
@@ -20,9 +20,11 @@ use super::{
 
 pub enum Life {
     Waited(SeenRequest),
-    /// A call at the till, which needs nobody's consent, with these arguments.
+    /// A call at the till, which needed nobody's consent, with these arguments.
     Direct(canonical::Hash),
-    /// A call of the tool that changes, which [`Stamps`] judges.
+    /// A call that rules forbid, with these arguments.
+    InVain(canonical::Hash),
+    /// A call of a tool that changes, which [`Stamps`] judges.
     Stamped,
 }
 
@@ -72,8 +74,7 @@ pub async fn live(people: &People, stamps: &Stamps, at: usize) -> Option<Life> {
     let mut random = random_of(people, at);
     let clerk = people.draw_clerk(&mut random);
     if random.random_bool(0.1) {
-        stamps.ask(people, clerk, &mut random).await;
-        return Some(Life::Stamped);
+        return Some(stamps.ask(people, clerk, &mut random).await);
     }
     Some(want(people, clerk, &mut random).await)
 }
@@ -85,15 +86,20 @@ pub fn random_of(people: &People, at: usize) -> StdRng {
 
 /// A call that a clerk wants, to the last word about it.
 pub async fn want(people: &People, clerk: Who, random: &mut StdRng) -> Life {
-    if random.random_bool(0.1) {
-        return pay_at_till(people, clerk, random).await;
-    }
-    let server = if random.random_bool(0.15) {
-        DESK
-    } else {
-        "bank"
+    let server = match random.random_range(0..20) {
+        0 => return want_in_vain(people, clerk, random).await,
+        1..3 => TILL,
+        3..6 => DESK,
+        _ => "bank",
     };
-    let (approval, args_sha256) = ask(people, clerk, random, server).await;
+    let (approval, args_sha256) = if server == TILL {
+        match pay_at_till(people, clerk, random).await {
+            (Some(approval), args_sha256) => (approval, args_sha256),
+            (None, args_sha256) => return Life::Direct(args_sha256),
+        }
+    } else {
+        ask(people, clerk, random, server).await
+    };
     // Some of them expire within moments, before, during or after what is said about them.
     let expiry = random
         .random_bool(0.3)
@@ -147,13 +153,35 @@ pub async fn approve(people: &People, company: usize, seen: &mut SeenRequest, ra
     seen.words.push(word);
 }
 
-/// A call that is made at once, asked for through a client that insists.
-async fn pay_at_till(people: &People, clerk: Who, random: &mut StdRng) -> Life {
+/// A call that is made at once as long as the till is not full, asked for through a client that insists. Its request, where
+/// there is one.
+async fn pay_at_till(
+    people: &People,
+    clerk: Who,
+    random: &mut StdRng,
+) -> (Option<Uuid>, canonical::Hash) {
     let (tool, arguments) = invoice(people.number(), clerk, random);
-    let asked = completion("till", tool, &arguments);
-    let kind = Kind::Other;
-    people.send_as_client(clerk, random, kind, &asked).await;
-    Life::Direct(hash_of(&arguments))
+    let (asked, args_sha256) = (completion(TILL, tool, &arguments), hash_of(&arguments));
+    people
+        .send_as_client(clerk, random, Kind::Other, &asked)
+        .await;
+    (people.find_request(args_sha256).await, args_sha256)
+}
+
+/// A payment to somebody whom nobody pays, or of too much.
+async fn want_in_vain(people: &People, clerk: Who, random: &mut StdRng) -> Life {
+    let number = people.number();
+    let (to, most) = if random.random_bool(0.5) {
+        ("delta", 0)
+    } else {
+        ("acme", 2_000_000)
+    };
+    let arguments = payment(to, most, number);
+    let asked = completion("bank", "send_money", &arguments);
+    people
+        .send_as_client(clerk, random, Kind::Other, &asked)
+        .await;
+    Life::InVain(hash_of(&arguments))
 }
 
 /// What a chat client sends.
@@ -162,7 +190,7 @@ fn completion(server: &str, tool: &str, arguments: &Value) -> Value {
     json!({ "model": "bank", "messages": [{ "role": "user", "content": text }] })
 }
 
-fn hash_of(arguments: &Value) -> canonical::Hash {
+pub fn hash_of(arguments: &Value) -> canonical::Hash {
     canonical::hash(&canonical::text(&Json::from(arguments)).unwrap())
 }
 
@@ -258,8 +286,8 @@ fn assert_in_time(clerk: Who, deadline: Instant) {
     );
 }
 
-/// A call that nobody else asks for: an invoice or a payment, which one chief approves, or a payment of more than the
-/// account holds, which needs two of them.
+/// A call that nobody else asks for: an invoice or a payment, which one chief approves, or a payment to sato or of more than
+/// the account holds, which needs two of them.
 fn wanted(number: usize, clerk: Who, random: &mut StdRng) -> (&'static str, Value) {
     if random.random_bool(0.7) {
         return invoice(number, clerk, random);
@@ -269,11 +297,17 @@ fn wanted(number: usize, clerk: Who, random: &mut StdRng) -> (&'static str, Valu
     } else {
         1_000_000
     };
+    let to = if random.random_bool(0.7) {
+        "acme"
+    } else {
+        "sato"
+    };
+    ("send_money", payment(to, most, number))
+}
+
+fn payment(to: &str, most: usize, number: usize) -> Value {
     let amount = format!("{}.{:02}", most + number / 100, number % 100);
-    (
-        "send_money",
-        json!({ "from_account": "savings", "to": "acme", "amount": amount, "currency": "EUR" }),
-    )
+    json!({ "from_account": "savings", "to": to, "amount": amount, "currency": "EUR" })
 }
 
 fn invoice(number: usize, clerk: Who, random: &mut StdRng) -> (&'static str, Value) {

@@ -4,9 +4,13 @@
 use std::{
     collections::HashMap,
     io::{IsTerminal, Write},
+    ops::RangeInclusive,
     path::Path,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::Duration,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
 use chatelaine::app::accounts::{self, development};
@@ -57,7 +61,8 @@ pub struct People {
     /// One for each request that may begin.
     tickets: Semaphore,
     begun: watch::Sender<usize>,
-    struck: AtomicUsize,
+    /// When each fault has begun and was over.
+    struck: Mutex<Vec<RangeInclusive<Instant>>>,
     asked: AtomicUsize,
     pub answers: Answers,
 }
@@ -163,7 +168,7 @@ impl People {
                 .connect_lazy_with(database.all_seeing()),
             tickets: Semaphore::new(0),
             begun: watch::Sender::new(0),
-            struck: AtomicUsize::new(0),
+            struck: Mutex::default(),
             asked: AtomicUsize::new(0),
             answers: Answers::default(),
         }
@@ -224,8 +229,17 @@ impl People {
         }
     }
 
-    pub fn struck(&self) {
-        self.struck.fetch_add(1, Relaxed);
+    /// Notes a fault that is over.
+    pub fn struck(&self, begun: Instant) {
+        let fault = begun..=clock::instant();
+        self.struck.lock().unwrap().push(fault);
+    }
+
+    /// Whether a fault was at work at this moment, or a while before.
+    pub fn is_struck(&self, at: Instant, after: Duration) -> bool {
+        let struck = self.struck.lock().unwrap();
+        let mut faults = struck.iter();
+        faults.any(|fault| *fault.start() <= at && at <= *fault.end() + after)
     }
 
     /// A number that no other request has.
@@ -245,7 +259,7 @@ impl People {
 
     /// How many requests have begun, and how many faults are over.
     pub fn progress(&self) -> (usize, usize) {
-        (*self.begun.borrow(), self.struck.load(Relaxed))
+        (*self.begun.borrow(), self.struck.lock().unwrap().len())
     }
 
     pub fn client(&self, who: Who) -> &Client {
@@ -353,22 +367,25 @@ impl People {
     /// The request for a call with these arguments, which nobody else asks for; `None` when none comes within seconds.
     pub async fn request_with(&self, args_sha256: canonical::Hash) -> Option<Uuid> {
         let deadline = clock::instant() + TIMEOUT;
-        let sql = "select id from approvals where args_sha256 = $1";
         loop {
-            let found = self.look(async || {
-                sqlx::query_scalar(sql)
-                    .bind(args_sha256.as_slice())
-                    .fetch_optional(&self.eyes)
-                    .await
-            });
-            if let Some(id) = found.await {
-                return Some(id);
-            }
-            if clock::instant() > deadline {
-                return None;
+            let found = self.find_request(args_sha256).await;
+            if found.is_some() || clock::instant() > deadline {
+                return found;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// The same, if it is there.
+    pub async fn find_request(&self, args_sha256: canonical::Hash) -> Option<Uuid> {
+        let sql = "select id from approvals where args_sha256 = $1";
+        self.look(async || {
+            sqlx::query_scalar(sql)
+                .bind(args_sha256.as_slice())
+                .fetch_optional(&self.eyes)
+                .await
+        })
+        .await
     }
 
     /// Lets a request expire in a while, if it is still pending.

@@ -17,7 +17,7 @@ use rand::{RngExt, rngs::StdRng};
 use sqlx::postgres::PgConnectOptions;
 use store::Db;
 
-use super::database_link::DatabaseLink;
+use super::{bank_link::BankLink, database_link::DatabaseLink};
 use crate::support::program;
 
 /// Replicas take each other for dead after this time.
@@ -93,19 +93,23 @@ impl Database {
     }
 }
 
-/// The bank's agent: what a clerk asks for, a chief approves, and two of them a large payment. Invoices at the till need
-/// nobody, until they are too much together, and those at the desk are confirmed by their clerk. Nobody decides about what
-/// is asked for `later` before half of the time is over, where anybody asks for that.
+/// The bank's agent: what a clerk asks for, a chief approves, and two of them what is large or for sato. Nobody is paid
+/// whom the pack does not name, nor more than two millions. Invoices at the till need nobody, until they are so much
+/// together that a chief is asked, and then too much for anybody; those at the desk are confirmed by their clerk. Nobody
+/// decides about what is asked for `later` before half of the time is over, where anybody asks for that.
+///
+/// The bank and the desk are an older server with sessions, which are lost at times; the others have none.
 const PACK: &str = r#"
 metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
 languages: { en: {} }
 llm: { provider: openai, model: scripted, baseUrl: "MODEL_URL", apiKey: model-key }
 flows: { authentication: { required: true, rolesAttribute: roles } }
+vars: { paid: [acme, sato] }
 mcp:
   servers:
     - name: bank
       transport: streamable-http
-      url: "BANK_URL"
+      url: "OLDER_URL"
       timeouts: { requestSeconds: 5 }
       toolAccess:
         default: none
@@ -118,6 +122,15 @@ mcp:
             minApprovals: 2
             selfApproval: false
             timeoutMinutes: OPEN
+          - tools: [send_money]
+            when: args.to == "sato"
+            approvers: [chief]
+            minApprovals: 2
+            selfApproval: false
+            timeoutMinutes: OPEN
+        deny:
+          - { tools: [send_money], when: "!(args.to in vars.paid)", reason: nobody pays them }
+          - { tools: [send_money], when: double(args.amount) >= 2000000.0, reason: that is too much }
     - name: till
       transport: streamable-http
       url: "BANK_URL"
@@ -126,10 +139,18 @@ mcp:
         default: none
         roles: { clerk: [create_invoice] }
         limits:
+          - tools: [create_invoice]
+            sum: args.amount
+            per: tenant
+            over: 30d
+            most: TILL_ASKS
+            then: approve
+            approvers: [chief]
+            timeoutMinutes: OPEN
           - { tools: [create_invoice], sum: args.amount, per: tenant, over: 30d, most: TILL_HOLDS, then: deny }
     - name: desk
       transport: streamable-http
-      url: "BANK_URL"
+      url: "OLDER_URL"
       timeouts: { requestSeconds: 5 }
       toolAccess:
         default: none
@@ -145,25 +166,40 @@ mcp:
         approval: [{ tools: [create_invoice], approvers: [chief], timeoutMinutes: 600 }]
 "#;
 
-/// The server whose tool changes.
+/// The server whose tools change. It takes any arguments.
 const STAMPS: &str = r#"
     - name: stamps
       transport: streamable-http
       url: "STAMPS_URL"
       timeouts: { requestSeconds: 5 }
-      toolAccess: { default: none, roles: { clerk: ["*"] } }
+      pin: hold
+      toolAccess:
+        default: none
+        roles: { clerk: ["*"] }
+        approval:
+          - { tools: [seal], when: double(args.amount) < 1000.0, approvers: [chief], timeoutMinutes: OPEN }
+        deny: [{ tools: [seal], when: double(args.amount) >= 1000.0, reason: that is too much }]
 "#;
 
 /// What differs in the pack of the replicas.
 pub struct PackValues<'a> {
-    pub bank: &'a str,
+    pub bank: &'a BankLink,
     pub model: &'a str,
-    /// The server whose tool changes, where there is one.
+    /// The server whose tools change, where there is one.
     pub stamps: Option<&'a str>,
     /// After so many a request expires.
     pub minutes: u32,
-    /// What the till of each tenant holds.
-    pub till_holds: u64,
+    /// The till of each tenant.
+    pub till: Tiers,
+}
+
+/// The two limits of the sum of a till.
+#[derive(Clone, Copy)]
+pub struct Tiers {
+    /// What is more than that, a chief approves.
+    pub asks: u64,
+    /// What is more than that, is denied.
+    pub holds: u64,
 }
 
 /// Writes the pack of the replicas.
@@ -174,10 +210,12 @@ pub fn write_pack(folder: &Path, values: &PackValues<'_>) {
     let text = PACK.to_owned() + &stamps.unwrap_or_default();
     fs::write(
         pack.join("agent-pack.yaml"),
-        text.replace("BANK_URL", values.bank)
+        text.replace("BANK_URL", &values.bank.url)
+            .replace("OLDER_URL", &values.bank.older_url)
             .replace("MODEL_URL", values.model)
             .replace("OPEN", &values.minutes.to_string())
-            .replace("TILL_HOLDS", &values.till_holds.to_string()),
+            .replace("TILL_ASKS", &values.till.asks.to_string())
+            .replace("TILL_HOLDS", &values.till.holds.to_string()),
     )
     .unwrap();
 }

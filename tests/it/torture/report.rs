@@ -62,6 +62,8 @@ pub struct Counts {
     /// Those that only their own clerk decides about.
     pub confirmations: usize,
     pub direct: usize,
+    /// Those that rules forbid.
+    pub in_vain: usize,
     pub states: BTreeMap<&'static str, usize>,
     pub executed: usize,
     pub acknowledged: BTreeMap<&'static str, usize>,
@@ -96,6 +98,7 @@ impl Counts {
             requests: evidence.requests.len(),
             confirmations: evidence.confirmations(),
             direct: evidence.direct.len(),
+            in_vain: evidence.in_vain.len(),
             states,
             executed: evidence.ledger.len(),
             acknowledged,
@@ -171,8 +174,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  executed      {} calls, by the bank's ledger; {} calls needed no consent",
-            counts.executed, counts.direct
+            "  executed      {} calls, by the ledgers; {} calls needed no consent, {} were forbidden",
+            counts.executed, counts.direct, counts.in_vain
         )?;
         writeln!(
             f,
