@@ -69,6 +69,7 @@ codes! {
     DatabaseRights = "database.rights": Error;
     DatabaseGrant = "database.grant": Error;
     DatabaseSharedRoles = "database.shared_roles": Error;
+    DatabaseMembers = "database.members": Warning;
     DatabaseCreateRole = "database.createrole": Warning;
     DatabaseConnections = "database.connections": Warning;
     DatabasePooler = "database.pooler": Error;

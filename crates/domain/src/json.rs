@@ -2,7 +2,7 @@
 //! tool is called with travels as text, and whoever has to look into it reads it with this.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::LazyLock,
 };
@@ -46,6 +46,21 @@ impl Json {
     /// The first name that two members of one object have.
     pub fn repeated_name(text: &str) -> Option<String> {
         Reader::read(text).ok().and_then(|reader| reader.1)
+    }
+
+    /// Adds the texts in it, and the names of its members.
+    pub fn collect_texts(&self, into: &mut BTreeSet<String>) {
+        match self {
+            Self::Null | Self::Bool(_) | Self::Number(_) => {}
+            Self::Text(text) => _ = into.insert(text.clone()),
+            Self::List(items) => items.iter().for_each(|item| item.collect_texts(into)),
+            Self::Object(members) => {
+                for (name, value) in members.iter() {
+                    into.insert(name.to_owned());
+                    value.collect_texts(into);
+                }
+            }
+        }
     }
 
     /// The same with numbers as doubles, for what their last digits do not matter to.

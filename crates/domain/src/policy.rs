@@ -407,6 +407,7 @@ impl ServerSpec {
         tool: &str,
         schema: Option<&ToolSchema>,
         arguments: &Json,
+        vars: &Vars,
     ) -> Option<String> {
         if !self.is_guarded(tool) {
             return None;
@@ -415,8 +416,12 @@ impl ServerSpec {
         for path in self.limits(tool).filter_map(|(_, limit)| limit.sum.clone()) {
             of_sums.insert(path.into_iter().map(Step::Member));
         }
+        let computed = self.conditions_of(tool);
+        let computed: Vec<_> = computed
+            .filter_map(|it| it.computed_arguments(vars))
+            .collect();
         let conditions = self.conditions_of(tool).map(Condition::arguments);
-        let rules: Vec<_> = conditions.chain([&of_sums]).collect();
+        let rules: Vec<_> = conditions.chain(&computed).chain([&of_sums]).collect();
         match schema {
             Some(schema) => schema.find_ambiguity(arguments, &rules),
             None => tool_schema::find_ambiguity(arguments, &rules),

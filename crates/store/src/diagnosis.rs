@@ -161,6 +161,16 @@ const SHARING: &str = "
                                        then 'member' else 'set' end)))
     order by 1";
 
+/// Roles that can act as the login, which may do everything with the tables.
+const MEMBERS: &str = "
+    select r.rolname::text from pg_roles r
+    where not r.rolsuper and r.rolname <> current_user
+      and r.oid <> (select datdba from pg_database where datname = current_database())
+      and (pg_has_role(r.oid, current_user, 'usage')
+           or pg_has_role(r.oid, current_user, case when current_setting('server_version_num')::int < 160000
+                                               then 'member' else 'set' end))
+    order by 1";
+
 /// Roles that may make roles, where other logins have databases on the server.
 const MAKING: &str = "
     select r.rolname::text from pg_roles r
@@ -311,6 +321,22 @@ impl Examination {
                 "grant them as the migrations do; restore the roles before the tables",
             );
         }
+        self.look_at_owners(connection, &facts.role).await?;
+        if shards::is_sharded(connection).await? {
+            for closed in shards::read_closed(connection).await? {
+                self.add(Code::DatabaseNodes, closed, shards::ADMIT);
+            }
+        }
+        self.has_tables = lacking.is_empty() && facts.foreign_roles.is_empty();
+        Ok(())
+    }
+
+    /// Looks for tables of ours that the role does not own, or whose policies do not hold.
+    async fn look_at_owners(
+        &mut self,
+        connection: &mut PgConnection,
+        role: &str,
+    ) -> anyhow::Result<()> {
         let unguarded: Vec<String> = sqlx::query_scalar(UNGUARDED)
             .bind(migrations::table_names())
             .fetch_all(&mut *connection)
@@ -322,22 +348,6 @@ impl Examination {
                 "for each: `alter table … enable row level security; alter table … force row level security`",
             );
         }
-        self.look_at_owners(connection, &facts.role).await?;
-        if shards::is_sharded(connection).await? {
-            for closed in shards::read_closed(connection).await? {
-                self.add(Code::DatabaseNodes, closed, shards::ADMIT);
-            }
-        }
-        self.has_tables = lacking.is_empty() && facts.foreign_roles.is_empty();
-        Ok(())
-    }
-
-    /// Looks for tables of ours that the role does not own.
-    async fn look_at_owners(
-        &mut self,
-        connection: &mut PgConnection,
-        role: &str,
-    ) -> anyhow::Result<()> {
         let foreign: Vec<String> = sqlx::query_scalar(FOREIGN_TABLES)
             .bind(migrations::table_names())
             .fetch_all(&mut *connection)
@@ -404,7 +414,8 @@ impl Examination {
             self.add(
                 Code::DatabaseRole,
                 format!("the role {role} {what}, so row-level security does not hold for it"),
-                "use a role of its own that owns the database: `create role chatelaine login createrole password '…'`",
+                "use a role of its own that owns the database: `create role … login createrole password '…'`; or `alter role \
+                 … nosuperuser nobypassrls`, if it is one",
             );
         }
         if !facts.strong_roles.is_empty() {
@@ -483,6 +494,19 @@ impl Examination {
                     remedy,
                 );
             }
+        }
+        let members: Vec<String> = sqlx::query_scalar(MEMBERS)
+            .fetch_all(&mut *connection)
+            .await?;
+        if !members.is_empty() {
+            let members = members.join(", ");
+            self.add(
+                Code::DatabaseMembers,
+                format!(
+                    "other roles can act as this one, and read and change every row: {members}"
+                ),
+                format!("`revoke … from {members}`, unless they are meant to"),
+            );
         }
         if roles::is_open(connection).await? {
             self.add(

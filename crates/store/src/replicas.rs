@@ -217,6 +217,18 @@ pub async fn settle_policy(tx: &mut Tx, agent: &AgentId, digest: PolicyDigest) -
     Ok(())
 }
 
+/// Ends what was settled for an agent, if it is still this policy.
+pub async fn end_settlement(tx: &mut Tx, agent: &AgentId, digest: PolicyDigest) -> Result<()> {
+    sqlx::query!(
+        "delete from settled_policies where agent = $1 and sha256 = $2",
+        agent.as_str(),
+        &digest.0[..],
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// Which policies the operator has settled.
 pub async fn list_settled(tx: &mut Tx) -> Result<BTreeMap<AgentId, PolicyDigest>> {
     let rows = sqlx::query!("select agent, sha256 from settled_policies");

@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use time::OffsetDateTime;
@@ -39,16 +39,28 @@ const ROLLOUT: time::Duration = time::Duration::minutes(5);
 /// How long a replica with other rules waits for the others before it serves. Each looks every second.
 const AGREEMENT: Duration = Duration::from_secs(10);
 
+/// How old what is known of the other replicas may be where a call is made: some looks.
+const STALE: Duration = Duration::from_secs(3);
+
 /// What this replica has compared last.
 #[derive(Default)]
-pub struct KnownPolicies(Mutex<Option<Compared>>);
+pub struct KnownPolicies {
+    compared: Mutex<Option<Compared>>,
+    looked_at: Mutex<Option<Instant>>,
+}
 
 /// The packs of this replica, and the policies of all.
 type Compared = (Arc<PackSnapshot>, PoliciesStamp);
 
 impl KnownPolicies {
     fn lock(&self) -> MutexGuard<'_, Option<Compared>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let compared = self.compared.lock();
+        compared.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn looked_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        let looked_at = self.looked_at.lock();
+        looked_at.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,6 +121,7 @@ fn shared_settings(config: &Config) -> BTreeMap<String, String> {
 /// Compares the policies of this replica with those of the others, and puts the stricter into force. A change of this
 /// replica's own packs is written first.
 pub async fn compare_policies(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> {
+    let looked_at = clock::instant();
     let files = app.packs.files();
     let lock = || app.known_policies.lock();
     let before = lock().clone();
@@ -121,6 +134,7 @@ pub async fn compare_policies(app: &Arc<App>, started_at: OffsetDateTime) -> Res
         .look(|tx| Box::pin(store::replicas::stamp_policies(tx)))
         .await?;
     if before.is_some_and(|(known, seen)| Arc::ptr_eq(&known, &files) && seen == stamp) {
+        *app.known_policies.looked_at() = Some(looked_at);
         return Ok(());
     }
     let mut tx = app.db.system().await?;
@@ -137,10 +151,29 @@ pub async fn compare_policies(app: &Arc<App>, started_at: OffsetDateTime) -> Res
     app.packs.override_policies(overrides);
     let mut tx = app.db.system().await?;
     store::replicas::put_seen(&mut tx, app.replica, &stamp).await?;
+    for (agent, digest) in &settled {
+        let mut all = replicas.iter().filter_map(|it| it.policies.get(agent));
+        let first = all.next().map(|(digest, _)| digest);
+        // All have the same rules, so nothing is left to settle: a replica that comes back with other ones is a new case.
+        if first.is_some() && all.all(|(digest, _)| Some(digest) == first) {
+            store::replicas::end_settlement(&mut tx, agent, *digest).await?;
+        }
+    }
     tx.commit().await?;
+    *app.known_policies.looked_at() = Some(looked_at);
     let before = lock().replace((files.clone(), stamp));
     measure_policies(before.as_ref().map(|(files, _)| files.as_ref()), &files);
     Ok(())
+}
+
+/// Compares the policies before a call is made, if they were last compared long ago: a process that was stopped for a while
+/// goes on with what it knew.
+pub async fn refresh_policies(app: &Arc<App>) -> Result<()> {
+    let looked_at = *app.known_policies.looked_at();
+    if looked_at.is_some_and(|at| at.elapsed() < STALE) {
+        return Ok(());
+    }
+    compare_policies(app, app.clock.now()).await
 }
 
 /// Waits until all replicas go by the rules of this one, where it has others than they. So no call is made by laxer rules

@@ -23,6 +23,7 @@ use self::{
 };
 use crate::app::{
     App,
+    platform::replicas,
     servers::{agents, pins},
     tools::{
         approvals,
@@ -300,6 +301,7 @@ async fn make(app: &Arc<App>, call: &Call<'_>, answered: Option<AnsweredCall>) -
 /// to its end: its prompts, its model and its servers, but not a right that nobody has any more.
 async fn restrict_toolset(app: &Arc<App>, call: &Call<'_>) -> Result<Option<Arc<Toolset>>, Error> {
     let pack = call.toolset.pack();
+    replicas::refresh_policies(app).await?;
     let now = app.packs.get(pack.id());
     if now.is_some_and(|now| now.version == pack.version) {
         return Ok(None);
@@ -666,7 +668,9 @@ async fn admit<'s>(
     if spec.is_guarded(tool) {
         let schema = named.schema().await.map_err(Refused::unfit)?;
         let ambiguity = call.ambiguity.map(str::to_owned);
-        let ambiguity = ambiguity.or_else(|| spec.find_ambiguity(tool, Some(schema), &arguments));
+        let vars = &call.toolset.pack().vars;
+        let ambiguity =
+            ambiguity.or_else(|| spec.find_ambiguity(tool, Some(schema), &arguments, vars));
         if let Some(why) = ambiguity {
             return Err(Refused::unfit(format!(
                 "a call that rules of the pack look at must be clear beyond doubt, and {why}"

@@ -197,6 +197,9 @@ async fn the_doctor_finds_who_may_take_the_roles_of_a_database() {
             &shares.replace("grant", "revoke").replace(" to ", " from "),
         )
         .await;
+    server.order("postgres", "grant one to two").await;
+    assert_eq!(server.findings("one").await, ["database.members"]);
+    server.order("postgres", "revoke one from two").await;
     server
         .order("one", "grant connect on database one to public")
         .await;

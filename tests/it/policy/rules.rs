@@ -612,6 +612,74 @@ fn an_amount_is_a_decimal_that_is_not_below_zero() {
     assert_eq!(limit.amount(&Json::Null), None);
 }
 
+/// A condition reaches members in more ways than `args.name`.
+#[test]
+fn a_spelling_of_a_member_that_a_condition_reaches_in_any_way_is_found() {
+    let vars = Json::parse(r#"{"names":["amount"],"parents":["order"]}"#).unwrap();
+    let vars = Vars::new(vars.as_object().unwrap().clone()).unwrap();
+    let (flat, nested) = (r#"{"Amount":5000}"#, r#"{"order":{"Amount":5000}}"#);
+    for (when, refused, free) in [
+        (
+            "['amount','total'].exists(k, k in args && double(args[k]) > 1000.0)",
+            flat,
+            r#"{"amount":1,"meta":{"Amount":1}}"#,
+        ),
+        (
+            "vars.names.exists(n, n in args && double(args[n]) > 1000.0)",
+            flat,
+            r#"{"amount":1,"meta":{"Amount":1}}"#,
+        ),
+        (
+            "[args].exists(a, has(a.amount) && a.amount > 1000)",
+            flat,
+            r#"{"amount":1,"EUR":1}"#,
+        ),
+        (
+            "string('amount') in args && args['to'] == 'EUR'",
+            flat,
+            r#"{"amount":1,"meta":{"eur":1}}"#,
+        ),
+        (
+            "has([args][0].amount) && [args][0].amount > 1000",
+            flat,
+            r#"{"amount":1}"#,
+        ),
+        (
+            "has({'x': args}.x.amount) && {'x': args}.x.amount > 1000",
+            flat,
+            r#"{"amount":1}"#,
+        ),
+        (
+            "[args.order].exists(o, has(o.amount) && o.amount > 1000)",
+            nested,
+            r#"{"Amount":5000}"#,
+        ),
+        (
+            "vars.parents.exists(n, n in args && has(args[n].amount) && args[n].amount > 1000)",
+            r#"{"Order":{"amount":5000}}"#,
+            r#"{"order":{"amount":5000}}"#,
+        ),
+        (
+            "(args.payments + args.payments).exists(p, has(p.amount) && p.amount > 1000)",
+            r#"{"payments":[{"Amount":5000}]}"#,
+            r#"{"payments":[{"amount":5000}],"Amount":1}"#,
+        ),
+        (
+            "[args.payments[0]].exists(p, has(p.amount) && p.amount > 1000)",
+            r#"{"payments":[{"Amount":5000}]}"#,
+            r#"{"payments":[{"amount":5000}],"Amount":1}"#,
+        ),
+    ] {
+        let spec = with(&[approval(Some(when), &["cfo"], 1, false)]);
+        let find = |text: &str| {
+            let arguments = Json::parse(text).unwrap();
+            spec.find_ambiguity("send_money", None, &arguments, &vars)
+        };
+        assert!(find(refused).is_some(), "{when}: {refused}");
+        assert_eq!(find(free), None, "{when}: {free}");
+    }
+}
+
 /// Every set of some names, beside a rule and a schema that name some: which of them a lenient reader takes for another.
 #[test]
 fn of_every_set_of_members_those_that_can_be_taken_for_others_are_found() {
@@ -641,7 +709,7 @@ fn of_every_set_of_members_those_that_can_be_taken_for_others_are_found() {
                 .any(|name| named.iter().any(|it| it != name && fold(it) == fold(name)))
         };
         let find = |schema, arguments: &Json| {
-            let found = spec.find_ambiguity("send_money", schema, arguments);
+            let found = spec.find_ambiguity("send_money", schema, arguments, &Vars::default());
             found.is_some()
         };
         assert_eq!(
@@ -663,7 +731,7 @@ fn of_every_set_of_members_those_that_can_be_taken_for_others_are_found() {
             assert_eq!(find(Some(&schema), &deep), is_pair, "{text}");
         }
         assert_eq!(
-            open.find_ambiguity("send_money", Some(&schema), &flat),
+            open.find_ambiguity("send_money", Some(&schema), &flat, &Vars::default()),
             None
         );
     }

@@ -173,6 +173,8 @@ pub struct Condition {
 #[derive(Default)]
 struct Names {
     arguments: MemberNames,
+    /// The places whose members it names by what it computes.
+    computed: Vec<Path>,
     claims: BTreeSet<String>,
     sums: usize,
     steps: usize,
@@ -239,7 +241,9 @@ impl Condition {
                 .parse(source)
                 .map_err(|errors| first_problem(&errors))?;
             names.check(&expression, &mut Vec::new())?;
-            name_members(&expression, &[], &mut names.arguments);
+            let mut literals = BTreeSet::new();
+            collect_texts(&expression, &mut literals);
+            name_members(&expression, &[], &literals, &mut names);
             let program = ENV.compile(source);
             let program = program.map_err(|errors| first_problem(&errors))?;
             let mut expression = program.expression().clone();
@@ -284,6 +288,25 @@ impl Condition {
     /// The arguments that it names, and what it names in them.
     pub fn arguments(&self) -> &MemberNames {
         &self.names.arguments
+    }
+
+    /// The names in `vars`, at each place whose members it names by what it computes. Absent where it computes none.
+    pub fn computed_arguments(&self, vars: &Vars) -> Option<MemberNames> {
+        if self.names.computed.is_empty() {
+            return None;
+        }
+        let mut texts = BTreeSet::new();
+        for (name, value) in self.vars.as_ref().unwrap_or(vars).members.iter() {
+            texts.insert(name.to_owned());
+            value.collect_texts(&mut texts);
+        }
+        let mut members = MemberNames::default();
+        for place in &self.names.computed {
+            for text in &texts {
+                members.insert(place.iter().cloned().chain([Step::Member(text.clone())]));
+            }
+        }
+        Some(members)
     }
 
     /// What is wrong with it, whatever the call is. `None` for `vars` where the pack's are not known.
@@ -615,52 +638,90 @@ fn is_in(expression: &IdedExpr, variable: &str) -> bool {
     }
 }
 
-/// Notes the members of arguments that an expression names, in which the macros are calls. `bound` has the variable of the
-/// loop around it, and the places that it stands for.
-fn name_members(expression: &IdedExpr, bound: &[(&str, Vec<Path>)], into: &mut MemberNames) {
-    for path in places_of(expression, bound) {
-        into.insert(path);
-    }
+/// The parts of an expression.
+fn parts_of(expression: &IdedExpr) -> Vec<&IdedExpr> {
     match &expression.expr {
-        Expr::Select(select) => name_members(&select.operand, bound, into),
-        Expr::Call(call) => {
-            if let (Some(list), [variable, body]) = (&call.target, call.args.as_slice())
-                && LOOPS.contains(&call.func_name.as_str())
-                && let Expr::Ident(variable) = &variable.expr
-            {
-                name_members(list, bound, into);
-                let each = with_step(places_of(list, bound), &Step::Each);
-                name_members(body, &[(variable, each)], into);
-                return;
-            }
-            if let (operators::IN, [name, of]) = (call.func_name.as_str(), call.args.as_slice())
-                && let Expr::Literal(LiteralValue::String(name)) = &name.expr
-            {
-                let member = Step::Member(name.inner().to_owned());
-                for path in with_step(places_of(of, bound), &member) {
-                    into.insert(path);
-                }
-            }
-            let parts = call.target.as_deref().into_iter().chain(&call.args);
-            parts.for_each(|part| name_members(part, bound, into));
-        }
-        Expr::List(list) => {
-            let items = list.elements.iter();
-            items.for_each(|item| name_members(item, bound, into));
-        }
+        Expr::Select(select) => vec![&select.operand],
+        Expr::Call(call) => call
+            .target
+            .as_deref()
+            .into_iter()
+            .chain(&call.args)
+            .collect(),
+        Expr::List(list) => list.elements.iter().collect(),
         Expr::Map(map) => {
-            for entry in &map.entries {
-                if let EntryExpr::MapEntry(entry) = &entry.expr {
-                    name_members(&entry.key, bound, into);
-                    name_members(&entry.value, bound, into);
-                }
-            }
+            let entries = map.entries.iter().filter_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => Some([&entry.key, &entry.value]),
+                EntryExpr::StructField(_) => None,
+            });
+            entries.flatten().collect()
         }
         Expr::Literal(_)
         | Expr::Ident(_)
         | Expr::Struct(_)
         | Expr::Comprehension(_)
-        | Expr::Unspecified => {}
+        | Expr::Unspecified => Vec::new(),
+    }
+}
+
+/// The texts that stand in an expression.
+fn collect_texts(expression: &IdedExpr, into: &mut BTreeSet<String>) {
+    if let Expr::Literal(LiteralValue::String(text)) = &expression.expr {
+        into.insert(text.inner().to_owned());
+    }
+    for part in parts_of(expression) {
+        collect_texts(part, into);
+    }
+}
+
+/// Notes the members of arguments that an expression names, in which the macros are calls. `bound` has the variable of the
+/// loop around it, and the places that it stands for. A name that is computed may be each of the `literals` in it.
+fn name_members(
+    expression: &IdedExpr,
+    bound: &[(&str, Vec<Path>)],
+    literals: &BTreeSet<String>,
+    into: &mut Names,
+) {
+    for path in places_of(expression, bound) {
+        into.arguments.insert(path);
+    }
+    if let Expr::Call(call) = &expression.expr {
+        if let (Some(list), [variable, body]) = (&call.target, call.args.as_slice())
+            && LOOPS.contains(&call.func_name.as_str())
+            && let Expr::Ident(variable) = &variable.expr
+        {
+            name_members(list, bound, literals, into);
+            let each = items_of(list, bound);
+            name_members(body, &[(variable, each)], literals, into);
+            return;
+        }
+        let named = match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::IN, [name, of]) | (operators::INDEX, [of, name]) => Some((name, of)),
+            _ => None,
+        };
+        for (name, place) in named
+            .into_iter()
+            .flat_map(|(name, of)| places_of(of, bound).into_iter().map(move |it| (name, it)))
+        {
+            let at = |text: &str| {
+                let member = Step::Member(text.to_owned());
+                place.iter().cloned().chain([member]).collect::<Path>()
+            };
+            match &name.expr {
+                Expr::Literal(LiteralValue::String(name)) => {
+                    into.arguments.insert(at(name.inner()));
+                }
+                Expr::Literal(_) => {}
+                _ => {
+                    let each = literals.iter().map(|text| at(text));
+                    each.for_each(|path| into.arguments.insert(path));
+                    into.computed.push(place.clone());
+                }
+            }
+        }
+    }
+    for part in parts_of(expression) {
+        name_members(part, bound, literals, into);
     }
 }
 
@@ -677,19 +738,13 @@ fn places_of(expression: &IdedExpr, bound: &[(&str, Vec<Path>)]) -> Vec<Path> {
                 None => Vec::new(),
             }
         }
-        Expr::Select(select) => {
-            let member = Step::Member(select.field.clone());
-            with_step(places_of(&select.operand, bound), &member)
-        }
+        Expr::Select(select) => member_of(&select.operand, &select.field, bound),
         Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
             (operators::INDEX, [of, index]) => {
-                let step = match &index.expr {
-                    Expr::Literal(LiteralValue::String(name)) => {
-                        Step::Member(name.inner().to_owned())
-                    }
-                    _ => Step::Each,
+                let Expr::Literal(LiteralValue::String(name)) = &index.expr else {
+                    return items_of(of, bound);
                 };
-                with_step(places_of(of, bound), &step)
+                member_of(of, name.inner(), bound)
             }
             (operators::CONDITIONAL, [_, one, other]) => {
                 [places_of(one, bound), places_of(other, bound)].concat()
@@ -701,6 +756,29 @@ fn places_of(expression: &IdedExpr, bound: &[(&str, Vec<Path>)]) -> Vec<Path> {
             _ => Vec::new(),
         },
         _ => Vec::new(),
+    }
+}
+
+/// The places of the items of a list, or of the members of an object whose names are not said.
+fn items_of(expression: &IdedExpr, bound: &[(&str, Vec<Path>)]) -> Vec<Path> {
+    match &expression.expr {
+        Expr::List(_) | Expr::Map(_) => {
+            let parts = parts_of(expression).into_iter();
+            parts.flat_map(|part| places_of(part, bound)).collect()
+        }
+        Expr::Call(call) if call.func_name == operators::ADD => {
+            let parts = call.args.iter();
+            parts.flat_map(|part| items_of(part, bound)).collect()
+        }
+        _ => with_step(places_of(expression, bound), &Step::Each),
+    }
+}
+
+/// The places of a member. In an object that the expression writes itself, it may be each of the values.
+fn member_of(expression: &IdedExpr, name: &str, bound: &[(&str, Vec<Path>)]) -> Vec<Path> {
+    match &expression.expr {
+        Expr::Map(_) => items_of(expression, bound),
+        _ => with_step(places_of(expression, bound), &Step::Member(name.to_owned())),
     }
 }
 

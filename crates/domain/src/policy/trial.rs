@@ -94,9 +94,9 @@ impl Trial {
     /// What would become of a call. One that is not refused counts for the calls after it, also if it would have waited:
     /// whoever approves it lets it count.
     pub fn judge(&mut self, call: &TriedCall<'_>) -> Verdict {
-        let ambiguity = call
-            .server
-            .find_ambiguity(call.tool, None, call.facts.arguments);
+        let ambiguity =
+            call.server
+                .find_ambiguity(call.tool, None, call.facts.arguments, call.facts.vars);
         let exceeded = self.list_exceeded(call);
         let facts = CallFacts {
             exceeded: &exceeded,

@@ -16,7 +16,7 @@ use tracing::{Instrument as _, Span, field, field::Empty};
 
 use crate::app::{
     App,
-    platform::{keys::OpenError, leases},
+    platform::{keys::OpenError, leases, replicas},
     servers::{
         agents, connections,
         credentials::{self, ResolvedConnection},
@@ -271,6 +271,7 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     if approval.withdrawn_by.is_some() {
         return Err(NotSent::Revoked(approval.withdrawn_reason().to_owned()));
     }
+    replicas::refresh_policies(app).await?;
     let permitted = match permitted_server(app, approval).await? {
         Recheck::Permitted(permitted) => permitted,
         Recheck::Outdated(reason) => return Err(NotSent::Revoked(reason)),
@@ -293,7 +294,8 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
         .await
         .map_err(NotSent::Revoked)?;
     let given = Json::parse(arguments.get()).unwrap_or(Json::Null);
-    if let Some(why) = spec.find_ambiguity(&tool.name, Some(&schema), &given) {
+    if let Some(why) = spec.find_ambiguity(&tool.name, Some(&schema), &given, &permitted.pack.vars)
+    {
         let reason = format!("its arguments are not clear beyond doubt: {why}");
         return Err(NotSent::Revoked(reason));
     }
