@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::{data_identity, health};
 use crate::app::App;
 use domain::{
-    audit::{Fact, OPERATOR},
+    audit::OPERATOR,
     clock,
     config::Config,
     error::{Error, Missing, Result},
@@ -286,16 +286,10 @@ pub async fn settle_policy(
         return Err(Error::NotFound(Missing::Other(what)));
     }
     store::replicas::settle_policy(&mut tx, agent, digest).await?;
-    let (action, detail) = ("policy.settled", format!("{agent} {digest}"));
     let actor = by.map_or(OPERATOR, |admin| admin.user().as_str());
-    store::audit::record_for_operator(&mut tx, actor, action, &detail).await?;
-    if let Some(admin) = by {
-        let fact = Fact {
-            agent: Some(agent.as_str()),
-            ..Fact::new(actor, action).detail(&detail)
-        };
-        store::audit::record(&mut tx, admin.tenant(), &fact).await?;
-    }
+    let of = by.map(|admin| format!(" by an admin of the tenant {}", admin.tenant()));
+    let detail = format!("{agent} {digest}{}", of.unwrap_or_default());
+    store::audit::record_for_operator(&mut tx, actor, "policy.settled", &detail).await?;
     tx.commit().await
 }
 

@@ -182,7 +182,20 @@ async fn what_is_approved_waits_until_the_rules_are_known_again_and_no_longer_th
     add_replica_to_come(&world, &staff.ann).await;
     let refused = approve(&staff.bob, pending).await;
     refused.expect(503)["detail"].says("the rules are being updated");
-    change_row(&world, approved, APPROVED).await;
+    let vote = "insert into approval_votes (tenant_id, id, approval_id, approver, choice)
+         values ($1, gen_random_uuid(), $2::uuid, 'bob', 'approve')";
+    sqlx::query(vote)
+        .bind(world.tenant.id.0)
+        .bind(approved["id"].as_str().unwrap())
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    change_row(
+        &world,
+        approved,
+        &APPROVED.replace("1 minute", "10 minutes"),
+    )
+    .await;
     let soon = APPROVED.replace("1 minute", "1 second");
     change_row(&world, late, &soon).await;
     becomes(&staff.ann, late, "lapsed").await;
@@ -223,7 +236,7 @@ async fn a_run_under_way_asks_for_the_consent_that_stricter_rules_want() {
     gate.open();
     ended(&ann, &run).await;
     let told = results(&world.model.last_request());
-    assert!(waits(&json!(told)), "{told:?}");
+    assert!(told[0].contains("waiting for approval"), "{told:?}");
     assert_eq!(world.bank.executions("send_money"), 0);
     let mine = ann.get("/v1/approvals?role=requester").await.expect(200);
     assert_eq!(mine["items"].as_array().unwrap().len(), 1);
@@ -320,10 +333,11 @@ async fn no_call_is_made_by_laxer_rules_in_a_rolling_update_under_load() {
     let lax = async || world.replica_with_server(json!({})).await;
     let strict = async || world.replica_with_server(policy(json!({}))).await;
     let (one, two, three) = (lax().await, lax().await, lax().await);
+    let people = world.user("ann", &["employee"]).await;
     // The world itself is no replica of the installation.
     world.app().stop().await;
     let load = Arc::new(Load {
-        people: world.user("ann", &["employee"]).await,
+        people,
         urls: Mutex::new([&one, &two, &three].map(|it| it.0.url.clone()).to_vec()),
         phase: AtomicU32::new(0),
         asked: AtomicUsize::new(0),
@@ -402,16 +416,12 @@ async fn the_operator_settles_it_over_rest_and_an_admin_where_no_other_tenant_ha
         .map(|line| (line.actor.as_str(), line.detail.clone().unwrap_or_default()))
         .collect();
     let detail = |agent: &str, digest: &Value| format!("{agent} {}", digest.as_str().unwrap());
+    let by_admin = format!(" by an admin of the tenant {}", world.tenant.id);
     assert_eq!(
         who,
         [
-            ("root", detail("office", office)),
+            ("root", detail("office", office) + &by_admin),
             ("operator", detail("bank", bank))
         ]
     );
-    let own = root
-        .get("/v1/admin/audit?action=policy.settled")
-        .await
-        .expect(200);
-    own["items"][0].has(json!({ "actor": "root", "agent": "office" }));
 }

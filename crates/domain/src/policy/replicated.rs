@@ -219,6 +219,7 @@ impl Pack {
         let mut version = Sha256::new_with_prefix(&self.version);
         match by {
             PolicyOverride::Settled(digest, policy) => {
+                version.update("settled");
                 version.update(digest.0);
                 pack.replace_policy(policy);
             }
