@@ -360,7 +360,7 @@ impl UserTokens {
             match self.write(credential, claim, tokens, refresh_at).await {
                 Ok(_) => return,
                 Err(error) => {
-                    tracing::debug!(error = error.with_cause(), "tokens cannot be kept yet")
+                    tracing::debug!(error = error.with_cause(), "tokens cannot be kept yet");
                 }
             }
         }

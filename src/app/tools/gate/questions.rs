@@ -59,7 +59,7 @@ pub(super) enum QuestionOutcome {
     Failed(String),
 }
 
-fn log_store_failure(error: Error) {
+fn log_store_failure(error: &Error) {
     let error = error.with_cause();
     tracing::error!(error, "a question could not be kept");
 }
@@ -165,7 +165,7 @@ impl<'a> CallQuestions<'a> {
                     .to_owned(),
             ),
             Err(error) => {
-                log_store_failure(error);
+                log_store_failure(&error);
                 QuestionOutcome::Failed(
                     "the server asks the user for input, and the question could not be kept"
                         .to_owned(),
@@ -234,7 +234,7 @@ impl<'a> CallQuestions<'a> {
                 Some(decline(input))
             }
             Err(error) => {
-                log_store_failure(error);
+                log_store_failure(&error);
                 None
             }
         }
