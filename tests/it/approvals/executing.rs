@@ -234,7 +234,7 @@ async fn a_late_answer_of_an_executor_that_lost_its_lease_is_only_evidence() {
 }
 
 /// The vote that belongs to a row which was approved behind the program's back.
-async fn vote_of_bob(connection: &mut sqlx::PgConnection) {
+pub(super) async fn vote_of_bob(connection: &mut sqlx::PgConnection) {
     sqlx::query(
         "insert into approval_votes (tenant_id, id, approval_id, approver, choice)
          select tenant_id, gen_random_uuid(), id, 'bob', 'approve' from approvals on conflict do nothing",

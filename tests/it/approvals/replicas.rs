@@ -12,7 +12,7 @@ use http::Method;
 use tempfile::TempDir;
 
 use super::{
-    executing::APPROVED,
+    executing::{APPROVED, vote_of_bob},
     limits::{call, pay},
     *,
 };
@@ -182,14 +182,7 @@ async fn what_is_approved_waits_until_the_rules_are_known_again_and_no_longer_th
     add_replica_to_come(&world, &staff.ann).await;
     let refused = approve(&staff.bob, pending).await;
     refused.expect(503)["detail"].says("the rules are being updated");
-    let vote = "insert into approval_votes (tenant_id, id, approval_id, approver, choice)
-         values ($1, gen_random_uuid(), $2::uuid, 'bob', 'approve')";
-    sqlx::query(vote)
-        .bind(world.tenant.id.0)
-        .bind(approved["id"].as_str().unwrap())
-        .execute(&mut world.db.as_tenant(world.tenant.id).await)
-        .await
-        .unwrap();
+    vote_of_bob(&mut world.db.as_tenant(world.tenant.id).await).await;
     change_row(
         &world,
         approved,
