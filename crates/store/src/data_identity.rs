@@ -106,9 +106,11 @@ pub async fn mark_behind(tx: &mut Tx) -> Result<()> {
 pub async fn confirm(tx: &mut Tx) -> Result<()> {
     let now = read(tx).await?;
     put(tx, &now).await?;
+    let at = tx.now().await?;
     sqlx::query!(
         "update data_identity
-         set confirmed_at = greatest(clock_timestamp(), confirmed_at), beats = 0, is_behind = false"
+         set confirmed_at = greatest($1, confirmed_at), beats = 0, is_behind = false",
+        at,
     )
     .execute(tx.conn())
     .await?;
