@@ -171,7 +171,7 @@ async fn members_that_a_lenient_server_takes_for_others_are_refused() {
 }
 
 /// A tool with a free member beside those that its schema names.
-fn paying(named: Value) -> Value {
+fn paying(named: &Value) -> Value {
     json!([{ "name": "pay", "description": "Pays.", "inputSchema": { "type": "object", "properties": named } }])
 }
 
@@ -179,7 +179,7 @@ fn paying(named: Value) -> Value {
 #[tokio::test]
 async fn an_approved_call_is_not_sent_when_its_members_can_be_taken_for_others_by_now() {
     for by_rule in [true, false] {
-        let server = Fickle::start(paying(json!({ "amount": {} }))).await;
+        let server = Fickle::start(paying(&json!({ "amount": {} }))).await;
         let access = |deny: Value| json!({ "default": "users", "approval": [{ "tools": ["pay"], "approvers": ["cfo"] }], "deny": deny });
         let entry = json!({ "name": "shop", "transport": "streamable-http", "url": server.server.url.to_string(),
                             "pin": "off", "toolAccess": access(json!([])) });
@@ -198,7 +198,7 @@ async fn an_approved_call_is_not_sent_when_its_members_can_be_taken_for_others_b
             world.change_server(json!({ "toolAccess": access(rule) }));
             world.app().packs.reload();
         } else {
-            server.list(paying(json!({ "amount": {}, "note": {} })));
+            server.list(paying(&json!({ "amount": {}, "note": {} })));
         }
         approve(&staff.carl, &request).await;
         let ended = becomes(&staff.ann, &request, "revoked").await;

@@ -59,7 +59,10 @@ const HELD: usize = 20;
 /// Minutes after which a request expires that nobody has decided about.
 const OPEN: u32 = 2;
 /// More than anybody asks for at a till, so that its sums are counted and nobody is refused.
-const PLENTY: u64 = 1_000_000_000_000;
+const PLENTY: Tiers = Tiers {
+    asks: 1_000_000_000_000,
+    holds: 1_000_000_000_000,
+};
 
 /// How long and how much.
 struct Hour {
@@ -130,10 +133,7 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
         model: model_url.as_str(),
         stamps: None,
         minutes: OPEN,
-        till: Tiers {
-            asks: PLENTY,
-            holds: PLENTY,
-        },
+        till: PLENTY,
     };
     processes::write_pack(folder, &values);
     let people = People::invite(&hour.population(), &database, folder).await;
@@ -182,11 +182,7 @@ async fn live_through(hour: &Hour, folder: &Path) -> Report {
         .map(|seen| seen.args_sha256)
         .collect();
     lives.extend(maintained.held.into_iter().map(Life::Waited));
-    let all = PLENTY * COMPANIES as u64;
-    let all = Tiers {
-        asks: all,
-        holds: all,
-    };
+    let all = PLENTY.times(COMPANIES as u64);
     let evidence = Evidence::gather(&people, &ledger, lives, calm, open, all).await;
     let owners = people.owners().await;
     database.stop().await;

@@ -52,6 +52,23 @@ pub struct Till {
     pub taken_directly: u64,
 }
 
+impl Till {
+    async fn read(people: &People, limits: Tiers) -> Self {
+        let taken: Vec<(String, String)> = people
+            .rows(
+                "select coalesce(sum(amount), 0.00)::text,
+                        coalesce(sum(amount) filter (where id not in (select id from approvals)), 0.00)::text
+                 from limit_uses",
+            )
+            .await;
+        Self {
+            limits: limits.times(100),
+            taken: cents(&taken[0].0),
+            taken_directly: cents(&taken[0].1),
+        }
+    }
+}
+
 /// A request for approval: as the database keeps it, and what was said about it.
 pub struct Request {
     pub code: String,
@@ -168,21 +185,6 @@ impl Evidence {
         let audited = audited
             .into_iter()
             .map(|(hash,)| canonical::hash_of_row(hash).unwrap());
-        let taken: Vec<(String, String)> = people
-            .rows(
-                "select coalesce(sum(amount), 0.00)::text,
-                        coalesce(sum(amount) filter (where id not in (select id from approvals)), 0.00)::text
-                 from limit_uses",
-            )
-            .await;
-        let till = Till {
-            limits: Tiers {
-                asks: limits.asks * 100,
-                holds: limits.holds * 100,
-            },
-            taken: cents(&taken[0].0),
-            taken_directly: cents(&taken[0].1),
-        };
         let settled_after = (last - calm).max(time::Duration::ZERO);
         Self {
             requests,
@@ -191,7 +193,7 @@ impl Evidence {
             in_vain,
             stamped,
             audited: audited.collect(),
-            till,
+            till: Till::read(people, limits).await,
             open,
             settled_after,
         }

@@ -202,6 +202,15 @@ pub struct Tiers {
     pub holds: u64,
 }
 
+impl Tiers {
+    pub const fn times(self, factor: u64) -> Self {
+        Self {
+            asks: self.asks * factor,
+            holds: self.holds * factor,
+        }
+    }
+}
+
 /// Writes the pack of the replicas.
 pub fn write_pack(folder: &Path, values: &PackValues<'_>) {
     let pack = folder.join("packs/bank");
