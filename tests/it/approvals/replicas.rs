@@ -250,6 +250,16 @@ async fn a_pack_that_gets_laxer_at_one_replica_is_held_to_the_rules_of_the_other
     let world = world_with(|_| {}).await;
     let ann = world.user("ann", &["employee"]).await;
     let (strict, _files) = world.replica_with_server(json!({})).await;
+    // Replicas with the same rules do not wait for each other.
+    eventually(async || {
+        let know_each_other =
+            "select count(policies_seen) = 2 and count(distinct policies_seen) = 1 from replicas";
+        sqlx::query_scalar::<_, bool>(know_each_other)
+            .fetch_one(&mut world.db.as_system().await)
+            .await
+            .unwrap()
+    })
+    .await;
     world.change_server(without_consent());
     world.app().packs.reload();
     assert!(world.app().packs.is_overridden());
