@@ -552,7 +552,7 @@ impl Turn {
             return Err(self.problem_of_failure(status, failure));
         }
         // A client that knows its chat by the texts in it sends this one back.
-        if !is_told && (failure.is_superseded || matches!(self.style, AnswerStyle::Text(_))) {
+        if !is_told {
             return Ok(self.tell_failure(failure));
         }
         if failure.is_superseded {

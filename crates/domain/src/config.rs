@@ -196,7 +196,7 @@ settings! {
     drain: Duration = seconds("CHATELAINE_DRAIN_SECONDS", "5"),
         "after SIGTERM requests are still answered for this time, while `/readyz` says 503";
     data: PathBuf = path("CHATELAINE_DATA", ".chatelaine"),
-        "folder of the private Postgres and the demo's keys";
+        "folder of the private Postgres, the demo's keys, and the [file by which a restored volume is known](operators.md#backup-and-restore); keep it over restarts, and apart from the volume of the database";
     packs: PathBuf = path("CHATELAINE_PACKS", "packs"),
         "folder of the agent packs";
     mcp_servers: Option<Secret> = secret("MCP_SERVERS_CONFIG", ""),

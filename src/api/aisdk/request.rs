@@ -1,7 +1,7 @@
 //! The requests of `useChat`.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::{
     api::{
@@ -161,16 +161,20 @@ impl UiMessage {
             let Some(Value::Object(approval)) = part.get("approval") else {
                 continue;
             };
-            let mut given = approval.clone();
-            let Some(Value::String(interrupt)) = given.remove("id") else {
+            let Some(interrupt) = approval.get("id").and_then(Value::as_str) else {
                 continue;
             };
-            // What the SDK says of the request itself.
-            given.remove("isAutomatic");
-            given.remove("signature");
+            // The rest is what the SDK says of the request itself.
+            let is_answer =
+                |name: &str| ["approved", "reason"].contains(&name.to_lowercase().as_str());
+            let given = approval.iter().filter(|(name, _)| is_answer(name));
+            let given: Map<_, _> = given
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
             if part["state"] == "approval-responded"
-                && let Some(answer) = approvals::read_answer(&interrupt, &given.into())?
+                && let Some(answer) = approvals::read_answer(interrupt, &given.into())?
             {
+                let interrupt = interrupt.to_owned();
                 answers.push(InterruptResponse { interrupt, answer });
             }
         }

@@ -96,7 +96,8 @@ pub async fn commit(app: &App, mut tx: Tx) -> Result<()> {
             && is_first
         {
             let file = file.display();
-            tracing::warn!(%error, %file, "a start cannot notice that the volume of the database was put back");
+            let error = error.to_string();
+            tracing::warn!(error, %file, "a start cannot notice that the volume of the database was put back");
         }
         return Ok(());
     };

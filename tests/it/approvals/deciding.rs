@@ -424,7 +424,9 @@ async fn every_protocol_says_in_the_language_of_its_reader_how_many_people_a_cal
         let is_text = ["/v1/chat/completions", "/v1/responses"].contains(&path);
         assert!(!is_text || !told.contains("not executed"), "{path}: {told}");
     }
-    let told = eva.ask("bank", &line("7.00")).await;
+    let id = eva.open("bank").await;
+    eva.say_and_wait(&id, &line("7.00")).await;
+    let told = json!(eva.messages(&id).await).to_string();
     assert!(told.contains(none_yet), "chat: {told}");
     let mut script = Terminal::piped(&world.url, &eva);
     script.enters(&line("8.00"));

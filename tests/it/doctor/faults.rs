@@ -1,7 +1,7 @@
 //! Faults, each planted in a healthy installation.
 
 use serde_json::json;
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, UnixStream},
@@ -122,10 +122,12 @@ async fn a_role_that_is_too_strong_or_too_weak_is_found() {
         .await;
     }
     let site = Site::new().await;
+    let superuser = site.db.url.expose().replace("//chatelaine@", "//postgres@");
+    let mut superuser = PgConnection::connect(&superuser).await.unwrap();
     let sql = "alter role chatelaine_tenant bypassrls";
     let sql = site.db.name_roles(sql).await;
     sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(&mut site.db.as_superuser(None).await)
+        .execute(&mut superuser)
         .await
         .unwrap();
     assert_eq!(site.codes().await, ["database.role"]);

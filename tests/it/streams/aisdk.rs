@@ -285,7 +285,9 @@ async fn a_run_that_fails_after_a_call_ends_with_an_error_that_says_what_happene
     let chunks = rest(post(&ann, PATH, &chat(json!([user("rate?")]))).await).await;
     let told = chunks.iter().find(|chunk| chunk["type"] == "error");
     told.unwrap()["errorText"].says("bank.get_exchange_rate");
-    let messages = json!([user("rate?"), answer(&[""]), user("so?")]);
+    let shown = said(&chunks);
+    assert!(shown.contains("bank.get_exchange_rate"), "{shown}");
+    let messages = json!([user("rate?"), answer(&[&shown]), user("so?")]);
     let next = rest(post(&ann, PATH, &chat(messages)).await).await;
     assert_eq!(conversation(&next), conversation(&chunks));
 }
