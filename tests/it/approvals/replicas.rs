@@ -316,7 +316,7 @@ impl Load {
     ) -> (Replica, TempDir) {
         let mut urls = self.urls.lock().unwrap().clone();
         urls.push(new.url.clone());
-        *self.urls.lock().unwrap() = urls.clone();
+        self.urls.lock().unwrap().clone_from(&urls);
         self.more(&self.asked).await;
         urls.retain(|url| *url != old.url);
         *self.urls.lock().unwrap() = urls;

@@ -186,10 +186,16 @@ async fn a_backup_in_another_database_of_the_server_is_not_served_before_the_com
     let (_, request) = asked(&Staff::of(&world).await.ann, "8.00").await;
     let stopped = world.stop().await;
     let (backup, at) = (stopped.db.copy().await, now());
-    let mut stopped = pay(stopped, &request).await;
+    let mut stopped = Box::pin(pay(stopped, &request)).await;
     stopped.config.database_url = Some(backup.url.clone());
     stopped.db = backup;
-    is_never_paid_twice(stopped, &request, &at, "in another database of the server").await;
+    Box::pin(is_never_paid_twice(
+        stopped,
+        &request,
+        &at,
+        "in another database of the server",
+    ))
+    .await;
 }
 
 #[tokio::test]
@@ -199,9 +205,15 @@ async fn a_dump_that_was_restored_into_the_same_database_is_not_served_before_th
     let (_, request) = asked(&Staff::of(&world).await.ann, "8.00").await;
     let stopped = world.stop().await;
     let (dump, at) = (postgres.dump().await, now());
-    let stopped = pay(stopped, &request).await;
+    let stopped = Box::pin(pay(stopped, &request)).await;
     postgres.restore(&dump).await;
-    is_never_paid_twice(stopped, &request, &at, "its tables were made anew").await;
+    Box::pin(is_never_paid_twice(
+        stopped,
+        &request,
+        &at,
+        "its tables were made anew",
+    ))
+    .await;
 }
 
 #[tokio::test]
@@ -213,7 +225,7 @@ async fn a_volume_that_was_put_back_is_served_by_no_replica_before_the_command()
     postgres.stop().await;
     let (backup, at) = (postgres.copy("backup").await, now());
     postgres.start_again().await;
-    stopped = pay(stopped, &request).await;
+    stopped = Box::pin(pay(stopped, &request)).await;
     postgres.stop().await;
     postgres.put_back(&backup);
     postgres.start_again().await;
@@ -222,7 +234,7 @@ async fn a_volume_that_was_put_back_is_served_by_no_replica_before_the_command()
     // Nor by one that has seen nothing.
     let seen = stopped.config.data.join("database.json");
     std::fs::remove_file(&seen).unwrap();
-    is_never_paid_twice(stopped, &request, &at, why).await;
+    Box::pin(is_never_paid_twice(stopped, &request, &at, why)).await;
 }
 
 #[tokio::test]
@@ -236,7 +248,7 @@ async fn a_crash_of_postgres_is_no_restore() {
     let stopped = world.stop().await;
     postgres.crash().await;
     postgres.start_again().await;
-    pay(stopped, &request).await;
+    Box::pin(pay(stopped, &request)).await;
 }
 
 #[tokio::test]
@@ -264,7 +276,7 @@ async fn a_standby_that_takes_over_is_followed_by_a_replica_at_work_and_asked_ab
     );
     let said = restore(&stopped, &["--same-data"]).await.unwrap();
     assert_eq!(said, "replicas can start with this database\n");
-    pay(stopped, &request).await;
+    Box::pin(pay(stopped, &request)).await;
 }
 
 #[tokio::test]
@@ -276,7 +288,7 @@ async fn a_replica_at_work_ends_when_a_standby_takes_over_that_was_behind() {
     postgres.stop().await;
     let (behind, at) = (postgres.copy("behind").await, now());
     postgres.start_again().await;
-    stopped = pay(stopped, &request).await;
+    stopped = Box::pin(pay(stopped, &request)).await;
     let mut command = program::serve(&stopped.config, &stopped.db, KEY);
     command.env("DATABASE_URL", postgres.url.expose());
     for name in ["MODEL_URL", "BANK_URL"] {
@@ -291,12 +303,12 @@ async fn a_replica_at_work_ends_when_a_standby_takes_over_that_was_behind() {
         said.contains("does not have what a replica has seen"),
         "{said}"
     );
-    is_never_paid_twice(
+    Box::pin(is_never_paid_twice(
         stopped,
         &request,
         &at,
         "does not have what a replica has seen",
-    )
+    ))
     .await;
 }
 
@@ -315,7 +327,7 @@ async fn a_database_that_was_upgraded_goes_on_as_it_was_once_the_operator_has_sa
         "{refused}"
     );
     restore(&stopped, &["--same-data"]).await.unwrap();
-    pay(stopped, &request).await;
+    Box::pin(pay(stopped, &request)).await;
 }
 
 #[tokio::test]
@@ -324,7 +336,7 @@ async fn a_private_postgres_may_be_moved_and_upgraded_unasked() {
     let (_, request) = asked(&Staff::of(&world).await.ann, "8.00").await;
     let mut stopped = world.stop().await;
     stopped.db = stopped.db.copy().await;
-    pay(stopped, &request).await;
+    Box::pin(pay(stopped, &request)).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Faults, each planted in a healthy installation.
 
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::AssertSqlSafe;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, UnixStream},
@@ -121,16 +121,6 @@ async fn a_role_that_is_too_strong_or_too_weak_is_found() {
         )
         .await;
     }
-    let site = Site::new().await;
-    let superuser = site.db.url.expose().replace("//chatelaine@", "//postgres@");
-    let mut superuser = PgConnection::connect(&superuser).await.unwrap();
-    let sql = "alter role chatelaine_tenant bypassrls";
-    let sql = site.db.name_roles(sql).await;
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(&mut superuser)
-        .await
-        .unwrap();
-    assert_eq!(site.codes().await, ["database.role"]);
     let site = Site::new().await;
     // The login takes another role, as `options` of the address may say.
     let sql = "create role weak_HERE; grant weak_HERE to chatelaine; grant usage on schema public to weak_HERE; \

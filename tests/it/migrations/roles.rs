@@ -197,6 +197,15 @@ async fn the_doctor_finds_who_may_take_the_roles_of_a_database() {
             &shares.replace("grant", "revoke").replace(" to ", " from "),
         )
         .await;
+    let tenant = server.roles("one").await.name(TENANT);
+    for (may, found) in [
+        ("bypassrls", vec!["database.role"]),
+        ("nobypassrls", vec![]),
+    ] {
+        let alter = format!("alter role {tenant} {may}");
+        server.order("postgres", &alter).await;
+        assert_eq!(server.findings("one").await, found);
+    }
     server.order("postgres", "grant one to two").await;
     assert_eq!(server.findings("one").await, ["database.members"]);
     server.order("postgres", "revoke one from two").await;

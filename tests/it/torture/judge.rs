@@ -351,8 +351,9 @@ fn votes(request: &Request) -> Option<String> {
         | State::Succeeded
         | State::Failed
         | State::OutcomeUnknown
-        | State::Revoked
         | State::Lapsed => true,
+        // A tool that changes takes also what nobody has decided yet.
+        State::Revoked => return None,
         State::Pending | State::Rejected | State::Expired | State::Cancelled => false,
     };
     (enough != approved).then(|| format!("{approvals} of {} approvals", request.min_approvals))
