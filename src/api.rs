@@ -355,7 +355,7 @@ fn metrics() -> OpenApiRouter<ApiState> {
 #[openapi(
     info(title = "Chatelaine", description = "A chat backend that keeps the keys of its users' MCP servers."),
     components(schemas(problem::ProblemDocument, problem::OpenAiError, domain::event::Transient,
-        crate::app::tools::approvals::notices::ApprovalNotice)),
+        domain::event::StreamEnd, events::EndOfStream, crate::app::tools::approvals::notices::ApprovalNotice)),
     modifiers(&Bearer),
     security(("bearer" = [])),
 )]

@@ -33,6 +33,7 @@ use domain::{
     approval::{Approval, Choice, State as Status},
     canonical::parse_hash,
     error::{Error, ErrorCode},
+    event::StreamEnd,
     ids::ApprovalId,
 };
 
@@ -297,23 +298,23 @@ pub(super) async fn listen(
     let first = stream::iter([sse::Event::default()
         .retry(events::RETRY)
         .comment("listening")]);
-    let signed_out = state.app.accounts.wait_for_session_end(&principal);
-    Ok(events::answer(first.chain(
-        updates(listening, open).take_until(Box::pin(signed_out)),
-    )))
+    let session_end = state.app.accounts.wait_for_session_end(&principal);
+    let updates = updates(listening, open);
+    Ok(events::answer(
+        first.chain(events::until_end(updates, session_end)),
+    ))
 }
 
-/// The events of the stream, until its lifetime is over or it breaks. The client then comes back with its last id.
-fn updates(listening: ApprovalStream, open: limits::Stream) -> impl Stream<Item = sse::Event> {
+/// The events of the stream, and why there are no more.
+fn updates(
+    listening: ApprovalStream,
+    open: limits::Stream,
+) -> impl Stream<Item = Result<sse::Event, StreamEnd>> {
     let end = Instant::now() + events::LIFETIME;
     stream::unfold((listening, open), move |(mut listening, open)| async move {
-        match tokio::time::timeout_at(end, listening.next()).await.ok()? {
-            Ok(update) => Some((event(&update?), (listening, open))),
-            Err(error) => {
-                tracing::error!(error = error.with_cause(), "a stream of news broke");
-                None
-            }
-        }
+        let next = tokio::time::timeout_at(end, listening.next()).await;
+        let next = events::next_or_end(next).map(|update| event(&update));
+        Some((next, (listening, open)))
     })
 }
 

@@ -249,6 +249,9 @@ fn type_events(document: &mut Value) {
     let notice = json!({ "$ref": "#/components/schemas/ApprovalNotice" });
     all.push(json!({ "$ref": "#/components/schemas/NoticeEvent" }));
     schemas.insert("NoticeEvent".to_owned(), event("notice", notice, false));
+    let end = json!({ "$ref": "#/components/schemas/EndOfStream" });
+    all.push(json!({ "$ref": "#/components/schemas/EndEvent" }));
+    schemas.insert("EndEvent".to_owned(), event("end", end, false));
     schemas.insert(
         "ConversationEvent".to_owned(),
         json!({ "oneOf": all, "description": "An event of a conversation, by its name." }),
@@ -260,7 +263,7 @@ fn type_events(document: &mut Value) {
         "ApprovalEvent".to_owned(),
         event("approval", approval, true),
     );
-    let of_user = ["BadgeEvent", "ApprovalEvent"]
+    let of_user = ["BadgeEvent", "ApprovalEvent", "EndEvent"]
         .map(|schema| json!({ "$ref": format!("#/components/schemas/{schema}") }));
     schemas.insert(
         "UserEvent".to_owned(),

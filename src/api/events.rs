@@ -1,7 +1,8 @@
 //! A conversation's events as they happen (SSE).
 //!
 //! Durable events have their number as `id` and are replayed after `Last-Event-ID`, each exactly once. Deltas and progress
-//! reach only those who listen at that moment. So do notices for approvers, which belong to no conversation. `event` names the kind, and `data` is one JSON object.
+//! reach only those who listen at that moment. So do notices for approvers, which belong to no conversation. `event` names
+//! the kind, and `data` is one JSON object. The last event, `end`, says why no more will come.
 
 use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use tokio::time::Instant;
+use tokio::time::{Instant, error::Elapsed};
 
 use super::{
     ApiState,
@@ -32,7 +33,11 @@ use crate::app::{
     chat::conversations::{ConversationEvent, ConversationStream},
     tools::approvals::{self, notices::NoticeStream},
 };
-use domain::{error::Error, event::EventKind, ids::ConversationId};
+use domain::{
+    error::Error,
+    event::{EventKind, StreamEnd},
+    ids::ConversationId,
+};
 
 /// How often a quiet stream sends a comment, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -59,6 +64,12 @@ pub(super) struct StreamTicket {
     ticket: String,
     #[serde(with = "time::serde::rfc3339")]
     expires_at: OffsetDateTime,
+}
+
+/// The last event of a stream.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct EndOfStream {
+    reason: StreamEnd,
 }
 
 /// Get a ticket for `EventSource`, which cannot send a credential. It opens one event stream of mine, once, within a
@@ -95,15 +106,31 @@ pub(super) async fn listen(
     let listening = app::chat::conversations::listen(&state.app, &principal, id, after).await?;
     permit.release();
     let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
-    let signed_out = state.app.accounts.wait_for_session_end(&principal);
+    let session_end = state.app.accounts.wait_for_session_end(&principal);
     let notices = notices(approvals::notices::listen(&state.app, &principal));
-    // The stream ends with the events of the conversation.
-    let events = events(listening, stream).map(Some);
-    let events = events.chain(stream::iter([None]));
-    let both = stream::select(events, notices.map(Some))
+    let both = stream::select(events(listening, stream), notices.map(Ok));
+    Ok(answer(hello.chain(until_end(both, session_end))))
+}
+
+/// The events until the first reason to end, which is the last event.
+pub(super) fn until_end(
+    events: impl Stream<Item = Result<Event, StreamEnd>>,
+    session_end: impl Future<Output = StreamEnd>,
+) -> impl Stream<Item = Event> {
+    let session_end = stream::once(session_end).map(Err);
+    let events = stream::select(events, session_end).flat_map(|event| {
+        let is_end = event.is_err();
+        let event = event.unwrap_or_else(end);
+        stream::iter([Some(event)].into_iter().chain(is_end.then_some(None)))
+    });
+    events
         .take_while(|event| ready(event.is_some()))
-        .filter_map(ready);
-    Ok(answer(hello.chain(both.take_until(Box::pin(signed_out)))))
+        .filter_map(ready)
+}
+
+fn end(reason: StreamEnd) -> Event {
+    let event = Event::default().event("end").json_data(EndOfStream { reason });
+    event.expect("a reason is plain data that can be written")
 }
 
 /// The notices for an approver who has the conversation open.
@@ -156,22 +183,32 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     })
 }
 
-/// The events of a conversation, until the program stops, the lifetime is over, or the stream breaks. The client then
-/// comes back with its last id.
-fn events(listening: ConversationStream, open: limits::Stream) -> impl Stream<Item = Event> {
+/// The events of a conversation, and why there are no more.
+fn events(
+    listening: ConversationStream,
+    open: limits::Stream,
+) -> impl Stream<Item = Result<Event, StreamEnd>> {
     let end = Instant::now() + LIFETIME;
     stream::unfold((listening, open), move |(mut listening, open)| async move {
-        let next = tokio::time::timeout_at(end, listening.next()).await.ok()?;
-        match next {
-            Ok(next) => Some((event(&next?), (listening, open))),
-            // The conversation was deleted.
-            Err(Error::NotFound(_)) => None,
-            Err(error) => {
-                tracing::error!(error = error.with_cause(), "an event stream broke");
-                None
-            }
-        }
+        let next = tokio::time::timeout_at(end, listening.next()).await;
+        let next = next_or_end(next).map(|next| event(&next));
+        Some((next, (listening, open)))
     })
+}
+
+/// What a source of events gave within the lifetime of its stream, else why the stream ends.
+pub(super) fn next_or_end<T>(
+    next: Result<domain::error::Result<Option<T>>, Elapsed>,
+) -> Result<T, StreamEnd> {
+    match next {
+        Err(Elapsed { .. }) => Err(StreamEnd::LifetimeOver),
+        Ok(Ok(next)) => next.ok_or(StreamEnd::Stopping),
+        Ok(Err(Error::NotFound(_))) => Err(StreamEnd::Deleted),
+        Ok(Err(error)) => {
+            tracing::error!(error = error.with_cause(), "an event stream broke");
+            Err(StreamEnd::Failed)
+        }
+    }
 }
 
 fn event(event: &ConversationEvent) -> Event {

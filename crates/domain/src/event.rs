@@ -32,6 +32,25 @@ pub enum EventKind {
     },
 }
 
+/// Why a stream ends. Its last event says so, so that a client knows whether to come back, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StreamEnd {
+    /// The token has expired: come back with a new one.
+    TokenExpired,
+    /// The user signed out or was blocked, or the key, the issuer or the tenant is no longer taken.
+    SignedOut,
+    /// A stream lasts half an hour: come back.
+    LifetimeOver,
+    /// The replica stops: come back, another one answers.
+    Stopping,
+    /// What was listened to is gone.
+    Deleted,
+    /// An error of the service, which its log tells: come back.
+    Failed,
+}
+
 /// What is gone when nobody listens. [`Transient::name`] says which one it is.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

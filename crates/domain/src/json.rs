@@ -2,7 +2,7 @@
 //! tool is called with travels as text, and whoever has to look into it reads it with this.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
     sync::LazyLock,
 };
@@ -377,6 +377,19 @@ impl From<&Map<String, Value>> for Members {
     fn from(map: &Map<String, Value>) -> Self {
         let members = map.iter().map(|(name, value)| (name.clone(), value.into()));
         Self(members.collect())
+    }
+}
+
+/// Of members with the same name the first counts. A schema may have tens of thousands: no name is looked for in a row.
+impl FromIterator<(String, Json)> for Members {
+    fn from_iter<I: IntoIterator<Item = (String, Json)>>(members: I) -> Self {
+        let mut known = HashSet::new();
+        let members = members.into_iter();
+        Self(
+            members
+                .filter(|(name, _)| known.insert(name.clone()))
+                .collect(),
+        )
     }
 }
 

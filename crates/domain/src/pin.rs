@@ -367,12 +367,11 @@ impl Reading {
         let promises = HINTS.iter().filter(
             |(name, default)| matches!(hint(name), Some(Json::Bool(value)) if value != default),
         );
-        let mut rest = Members::default();
-        for (name, value) in hints.iter().flat_map(|hints| hints.iter()) {
-            if name != "title" && HINTS.iter().all(|(hint, _)| *hint != name) {
-                rest.add(name, value.clone());
-            }
-        }
+        let rest = hints.iter().flat_map(|hints| hints.iter());
+        let rest = rest
+            .filter(|(name, _)| *name != "title" && HINTS.iter().all(|(hint, _)| hint != name))
+            .map(|(name, value)| (name.to_owned(), value.clone()));
+        let rest: Members = rest.collect();
         let hint_title = hint("title").and_then(Json::as_text).unwrap_or_default();
         Self {
             read: [
@@ -457,7 +456,7 @@ fn normalise(schema: &Json, mut closed: Option<&mut BTreeSet<String>>, place: &s
     let Json::Object(members) = schema else {
         return schema.clone();
     };
-    let mut spelt = Members::default();
+    let mut spelt = Vec::new();
     for (name, value) in members
         .iter()
         .filter(|(name, value)| !is_default(name, value))
@@ -485,19 +484,19 @@ fn normalise(schema: &Json, mut closed: Option<&mut BTreeSet<String>>, place: &s
             }
             value if SCHEMAS.contains(&name) => normalise(value, below, &place),
             Json::Object(named) if SCHEMAS_BY_NAME.contains(&name) => {
-                let mut spelt = Members::default();
-                for (member, schema) in named.iter() {
+                let spelt = named.iter().map(|(member, schema)| {
                     let member_place = member.replace('~', "~0").replace('/', "~1");
                     let place = format!("{place}/{member_place}");
-                    spelt.add(member, normalise(schema, below.as_deref_mut(), &place));
-                }
-                Json::Object(spelt)
+                    let schema = normalise(schema, below.as_deref_mut(), &place);
+                    (member.to_owned(), schema)
+                });
+                Json::Object(spelt.collect())
             }
             value => value.clone(),
         };
-        spelt.add(name, value);
+        spelt.push((name.to_owned(), value));
     }
-    Json::Object(spelt)
+    Json::Object(spelt.into_iter().collect())
 }
 
 /// A list whose order says nothing.

@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Accounts, EndedSessions, GUEST_USER, Shared, authentication::unauthenticated};
+use super::{
+    Accounts, EndedSessions, GUEST_USER, Shared, authentication::unauthenticated,
+    tokens::LEEWAY_SECONDS,
+};
 use domain::{
     audit::Fact,
     error::{Error, Result},
+    event::StreamEnd,
     ids::{ApiKeyId, TenantId, UserId},
     principal::{Admin, Principal},
     session::SignOut,
@@ -209,7 +213,7 @@ impl Accounts {
     pub fn wait_for_session_end(
         &self,
         principal: &Principal,
-    ) -> impl Future<Output = ()> + Send + use<> {
+    ) -> impl Future<Output = StreamEnd> + Send + use<> {
         let mut ended = self.shared.ended.subscribe();
         let me = principal.clone();
         let is_mine = move |ended: &EndedSessions| match ended {
@@ -238,15 +242,18 @@ impl Accounts {
                     () = shared.wait_for_distrust(&principal) => {}
                 }
                 tokio::time::sleep(ANSWER_TIME).await;
+                StreamEnd::SignedOut
             };
             match left {
-                Some(left) => drop(tokio::time::timeout(left, must_end).await),
+                Some(left) => tokio::time::timeout(left, must_end)
+                    .await
+                    .unwrap_or(StreamEnd::TokenExpired),
                 None => must_end.await,
             }
         }
     }
 
-    /// How long the token of a principal is good.
+    /// How long the token of a principal is taken: until the same moment as in a request.
     fn time_left(&self, principal: &Principal) -> Option<Duration> {
         principal.issuer()?;
         let end = principal.claims.get("exp")?.as_f64()?;
@@ -254,7 +261,8 @@ impl Accounts {
             clippy::cast_possible_truncation,
             reason = "a cast saturates, and a time far away is as good as none"
         )]
-        let left = (end as i64).saturating_sub(self.shared.clock.now().unix_timestamp());
+        let end = (end as i64).saturating_add(LEEWAY_SECONDS);
+        let left = end.saturating_sub(self.shared.clock.now().unix_timestamp());
         Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
     }
 }

@@ -32,7 +32,7 @@ use domain::{
 /// A token is checked again after this time.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(60);
 /// Clocks of issuers may differ from ours by this much.
-const LEEWAY_SECONDS: i64 = 30;
+pub(super) const LEEWAY_SECONDS: i64 = 30;
 /// The scope that gives the right to manage the tenant, in the claim `scope` or `scp`.
 const ADMIN_SCOPE: &str = "chatelaine:admin";
 

@@ -318,6 +318,7 @@ impl RunWorker {
         let done = written.iter().filter(is_step).count();
         self.report_credentials(pack).await?;
         self.report_servers(pack).await?;
+        let _held = self.app.connections.hold(self.run.tenant, pack);
         // The model is asked once more after an answer that is not in the format.
         let mut rejected: Option<RejectedAnswer> = None;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {

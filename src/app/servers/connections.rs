@@ -68,6 +68,8 @@ struct SharedServer {
     catalog: Option<Arc<Catalog>>,
     state: State,
     used: Instant,
+    /// The runs at work that have this server.
+    holders: Arc<()>,
     /// When the log last had a line about its list.
     logged: Option<Instant>,
 }
@@ -111,6 +113,16 @@ impl Connections {
         add(&mut servers, key, agent, spec);
         self.first_use.notify_one();
         read(&servers[&key])
+    }
+
+    /// Keeps the shared servers of a run as long as the result lives, also when packs no longer name them: a run goes on
+    /// with the pack that it began with.
+    pub fn hold(&self, tenant: TenantId, pack: &Pack) -> Vec<Arc<()>> {
+        let servers = self.servers();
+        let keys = shared_servers(pack).map(|spec| SharedKey::new(tenant, spec));
+        keys.filter_map(|key| servers.get(&key))
+            .map(|server| server.holders.clone())
+            .collect()
     }
 
     /// The number of shared servers that are ready, and of those that are down.
@@ -158,9 +170,15 @@ fn add(
         catalog,
         state: State::Connecting,
         used: clock::instant(),
+        holders: Arc::default(),
         logged: None,
     };
     servers.insert(key, server);
+}
+
+/// The shared servers of a pack that this process connects to.
+fn shared_servers(pack: &Pack) -> impl Iterator<Item = &ServerSpec> {
+    pack.servers.iter().filter(|server| is_shared(server))
 }
 
 /// Whether a server has a connection that everybody uses.

@@ -105,6 +105,11 @@ async fn the_user_alone_is_asked_with_the_exact_arguments() {
     }
     let other_hash = json!({ "decision": "approve", "args_sha256": "ab".repeat(32) });
     staff.ann.post(&decision_path, other_hash).await.expect(409);
+    // As at every other door, a yes with words beside it is none.
+    let mut wordy = decision(&request, "approve");
+    wordy["reason"] = json!("no, wait");
+    let refused = staff.ann.post(&decision_path, wordy).await.expect(400);
+    refused["detail"].says("nothing is decided");
     assert_eq!(state(&staff.ann, &request).await, "pending");
     assert_eq!(world.bank.executions("send_money"), 0);
 

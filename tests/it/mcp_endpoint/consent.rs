@@ -227,6 +227,12 @@ async fn a_client_that_can_ask_puts_the_question_to_its_user_and_brings_the_answ
             "{words}"
         );
     }
+    // Nor does one of two answers count.
+    let mut two = answer("accept", &asked["requestState"]);
+    two["inputResponses"]["other"] = json!({ "action": "decline" });
+    let again = send("7", two).await;
+    assert_eq!(again["requestState"], asked["requestState"], "{again}");
+    assert_eq!(world.bank.executions("send_money"), 0);
     // An answer is about the arguments that were shown, and about no others.
     let other = send("8", answer("accept", &asked["requestState"])).await;
     assert_eq!(

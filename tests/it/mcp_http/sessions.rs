@@ -782,6 +782,35 @@ async fn the_address_at_which_the_handshake_ended_is_that_of_all_that_follows() 
     }
 }
 
+/// The rules of a tenant's server are those of its address.
+#[tokio::test]
+async fn the_calls_of_a_tenants_server_go_to_its_own_address_wherever_it_redirects() {
+    for (of_tenant, expected) in [(false, "/bank/mcp"), (true, "/mcp")] {
+        let server = Scripted::legacy(async |seen: Seen| {
+            let elsewhere = || {
+                reply(
+                    StatusCode::TEMPORARY_REDIRECT,
+                    &[("location", "/bank/mcp")],
+                    "",
+                )
+            };
+            (seen.path == "/mcp" && seen.method() == "initialize").then(elsewhere)
+        })
+        .await;
+        let spec = Arc::new(ServerSpec {
+            of_tenant,
+            ..ServerSpec::clone(&spec(server.endpoint()))
+        });
+        let allowed = ["127.0.0.1".to_owned()];
+        let egress = Egress::with_tenant_list(&allowed, &allowed).unwrap();
+        let mcp = Mcp::new(egress, Options::default());
+        call(&mcp, &key(), &spec).await.unwrap();
+        let calls = server.requests("tools/call");
+        let paths: Vec<_> = calls.iter().map(|seen| seen.path.as_str()).collect();
+        assert_eq!(paths, [expected]);
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_redirects_without_end_is_named_in_the_error() {
     let server = Scripted::start(async |_| {

@@ -861,24 +861,27 @@ async fn an_entry_at_the_address_of_another_agents_server_has_the_rules_of_that_
     let access = "{ default: all, approval: [{ tools: [send_money], approvers: [cfo] }] }";
     let world = World::with(|setup| {
         setup.packs[0] = bank::pack("bank", access);
-        setup
-            .config
-            .tenant_egress_allow
-            .push("127.0.0.1".to_owned());
+        let own = ["127.0.0.1", "localhost"].map(ToOwned::to_owned);
+        setup.config.tenant_egress_allow.extend(own);
     })
     .await;
     world.tools_ready().await;
     let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
-    let books = entry("books", &world.bank.url, json!({}), json!({}));
-    admin.post("/mcp-servers", books).await.expect(201);
-    let setting = json!({ "ref": "books", "toolAccess": { "default": "users" } });
-    let path = "/v1/admin/agents/office/servers/books";
-    put(&admin, path, &setting).await.expect(200);
-    offered(&ann, "office", "books").await;
-    let call = format!("/call books send_money {}", payment("7"));
-    let told = ann.ask("office", &call).await;
-    assert_eq!(world.bank.executions("send_money"), 0, "{told}");
-    let waiting = ann.get("/v1/approvals?role=requester").await.expect(200);
-    waiting["items"][0]
-        .has(json!({ "agent": "office", "tool": "send_money", "approvers": ["cfo"] }));
+    let other_name = world.bank.url.replace("127.0.0.1", "localhost");
+    for (at, address) in [&world.bank.url, &other_name].into_iter().enumerate() {
+        let key = format!("books{at}");
+        let books = entry(&key, address, json!({}), json!({}));
+        admin.post("/mcp-servers", books).await.expect(201);
+        let setting = json!({ "ref": key, "toolAccess": { "default": "users" } });
+        let path = format!("/v1/admin/agents/office/servers/{key}");
+        put(&admin, &path, &setting).await.expect(200);
+        offered(&ann, "office", &key).await;
+        let call = format!("/call {key} send_money {}", payment("7"));
+        let told = ann.ask("office", &call).await;
+        assert_eq!(world.bank.executions("send_money"), 0, "{told}");
+        let waiting = ann.get("/v1/approvals?role=requester").await.expect(200);
+        waiting["items"][0].has(
+            json!({ "agent": "office", "server": key, "tool": "send_money", "approvers": ["cfo"] }),
+        );
+    }
 }

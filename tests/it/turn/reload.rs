@@ -119,6 +119,44 @@ async fn a_server_that_moves_does_not_cut_off_the_call_under_way() {
     );
 }
 
+/// The connection of a server that nobody uses any more ends after two seconds, so the call takes longer.
+#[tokio::test]
+async fn a_server_that_is_switched_off_stays_with_the_run_at_work() {
+    let (slow, other) = (
+        start_slow_bank(None, Duration::from_secs(4)).await,
+        start_bank(None).await,
+    );
+    let url = other.url.clone();
+    let world = world_with(|setup| {
+        setup.change_server(json!({ "url": slow.url }));
+        setup.add_server(json!({
+            "name": "other", "transport": "streamable-http", "url": url,
+            "toolAccess": { "default": "public" },
+        }));
+    })
+    .await;
+    world.tools_ready().await;
+    world
+        .model
+        .reply(calls([("bank__send_money", payment("4.00"))]))
+        .reply(calls([("other__get_exchange_rate", pair())]))
+        .reply(text("Known."))
+        .reply(text("No more."));
+    let fin = world.user("fin", &["finance"]).await;
+    let id = fin.open("bank").await;
+    let run = fin.say(&id, "pay").await;
+    eventually(async || slow.executions("send_money") == 1).await;
+    world.change_server(json!({ "enabled": false }));
+    world.app().packs.reload();
+    assert_eq!(ended(&fin, &run).await["status"], "succeeded");
+    let offered: Vec<_> = world.model.requests().iter().map(|it| tool_names(&it.body).len()).collect();
+    assert_eq!(offered[0], offered[1]);
+    assert_eq!(offered[0], offered[2]);
+    assert_eq!(other.executions("get_exchange_rate"), 1);
+    fin.say_and_wait(&id, "and now?").await;
+    assert!(tool_names(&world.model.last_request()).len() < offered[0]);
+}
+
 #[tokio::test]
 async fn an_old_version_is_not_kept_in_memory() {
     let world = world().await;

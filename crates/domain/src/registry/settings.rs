@@ -5,7 +5,7 @@
 //! Invariant: a setting never opens what the files closed or guard. The access to a server that a file refers to is the
 //! file's. A server that a setting adds has an access of its own, and is no server that the pack has already.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
@@ -276,14 +276,19 @@ fn place(address: &str) -> String {
         letters.flat_map(char::to_lowercase).collect::<String>()
     });
     let path: Vec<_> = segments.filter(|segment| !segment.is_empty()).collect();
-    let host = match url.host() {
-        Some(Host::Ipv4(ip)) if ip.is_loopback() => "localhost".to_owned(),
-        Some(Host::Ipv6(ip)) if ip.is_loopback() => "localhost".to_owned(),
-        _ => url
-            .host_str()
-            .unwrap_or_default()
-            .trim_end_matches('.')
-            .to_owned(),
+    let ip = match url.host() {
+        Some(Host::Ipv4(ip)) => Some(IpAddr::V4(ip)),
+        Some(Host::Ipv6(ip)) => Some(IpAddr::V6(ip).to_canonical()),
+        Some(Host::Domain(_)) | None => None,
+    };
+    let host = match ip {
+        // A connection to `0.0.0.0` arrives at this machine, too.
+        Some(ip) if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
+        Some(ip) => ip.to_string(),
+        None => {
+            let name = url.host_str().unwrap_or_default();
+            name.trim_end_matches('.').to_owned()
+        }
     };
     let port = url.port_or_known_default().unwrap_or_default();
     format!("{host}:{port}/{}", path.join("/"))

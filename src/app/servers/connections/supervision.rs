@@ -18,7 +18,7 @@ use crate::app::{
     App,
     servers::{
         connections::{
-            QUIET, SharedServer, State, add, is_shared, list_within, load_stored, shared_key,
+            QUIET, SharedServer, State, add, list_within, load_stored, shared_key, shared_servers,
         },
         credentials::ResolvedConnection,
         registry,
@@ -44,7 +44,7 @@ const RETRY_MOST: Duration = Duration::from_secs(60);
 const RETRY_LASTING: Duration = Duration::from_secs(600);
 /// A server that is connected at its first use, and that nobody has used for this long, is forgotten.
 const UNUSED: Duration = Duration::from_secs(600);
-/// A run goes on with the pack that it began with, so a server of an older pack may still be in use.
+/// What was used this short a time ago is kept: a run may be about to hold it.
 const LAST_USE: Duration = Duration::from_secs(2);
 
 /// Keeps shared servers connected, until the process stops.
@@ -149,7 +149,8 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
         let keep = !known.contains(key)
             || wanted.contains(key)
             || key.tenant.is_some_and(|tenant| unread.contains(&tenant))
-            || server.used.elapsed() < LAST_USE;
+            || server.used.elapsed() < LAST_USE
+            || Arc::strong_count(&server.holders) > 1;
         if !keep {
             server.stop.cancel();
         }
@@ -291,11 +292,6 @@ async fn wait_for_change(changes: &mut Receiver<Key>, key: &Key) {
 fn servers_of_operator(pack: &Pack) -> impl Iterator<Item = ServerSpec> + '_ {
     let discovered = pack.servers.iter().filter_map(ServerSpec::for_discovery);
     shared_servers(pack).cloned().chain(discovered)
-}
-
-/// The shared servers of a pack that this process connects to.
-fn shared_servers(pack: &Pack) -> impl Iterator<Item = &ServerSpec> {
-    pack.servers.iter().filter(|server| is_shared(server))
 }
 
 /// How often a waiting caller checks the servers that are being connected.

@@ -15,7 +15,7 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::{Approval, Approver, Choice, State, Vote},
+    approval::{Approval, Approver, Choice, Kind, State, Vote},
     audit::SYSTEM,
     canonical::Hash,
     error::{Error, ErrorCode, Result},
@@ -224,6 +224,11 @@ async fn lock(
     }
     if ballot.args_sha256 != approval.args_sha256 {
         return Err(other_arguments(&approval));
+    }
+    let is_confirmation = approval.rule.kind() == Kind::Confirmation;
+    if is_confirmation && ballot.choice == Choice::Approve && ballot.reason.is_some() {
+        let why = "goes with declining only; nothing is decided, confirm without words or decline with them";
+        return Err(Error::invalid("reason", why));
     }
     Ok(approval)
 }
