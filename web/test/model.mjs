@@ -33,6 +33,7 @@ function decide({ messages }) {
   if (/pay/i.test(said))
     return { tool: 'bank__send_money', arguments: { from_account: 'current', to: 'acme', amount: '12.50', currency: 'EUR' } };
   if (/long/i.test(said)) return { text: 'word '.repeat(400), slow: true };
+  if (/silent/i.test(said)) return { text: '' };
   if (/table/i.test(said))
     return {
       text: '## Balances\n\n| Account | Amount |\n|---|---:|\n| current | 100.00 EUR |\n| savings | 2,500.00 EUR |\n\n- one\n- two\n\n```json\n{"a": 1}\n```\n\n<img src=x onerror="document.title=\'broken\'"> [a link](https://example.org) [bad](javascript:alert(1)) ![picture](https://example.org/p.png)',

@@ -42,6 +42,7 @@ use domain::{
     ids::{AgentId, ServerId, TenantId},
     orchestrator,
     owner::{CatalogOwner, SharedKey},
+    pack::Pack,
     server::{AccessMode, ServerSpec},
     tool::{Catalog, SHORTEST_FRESH},
 };
