@@ -98,6 +98,7 @@ pub struct App {
     pub(crate) worker: scheduler::Worker,
     /// The runs that this process works on.
     pub(crate) running: scheduler::Running,
+    pub(crate) repeating_clients: runs::ending::RepeatingClients,
     pub(crate) tasks: TaskTracker,
 }
 
@@ -194,6 +195,7 @@ impl App {
             claimed_runs,
             worker: agent_loop::work_on,
             running: scheduler::Running::default(),
+            repeating_clients: runs::ending::RepeatingClients::default(),
             tasks,
             replica: ReplicaId::new(),
             started_at: tokio::time::Instant::now(),

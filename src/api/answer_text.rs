@@ -267,7 +267,7 @@ impl AnswerText {
             return;
         }
         let parts = message.parts.iter().filter(|part| match part {
-            Part::Notice { code, .. } => code != "run_failed",
+            Part::Notice { .. } => part.failure().is_none(),
             Part::Text { .. } | Part::ToolCall(_) | Part::ToolResult(_) | Part::ServerPrompt(_) => {
                 false
             }
@@ -340,7 +340,7 @@ fn text_of(message: &Message) -> String {
         return String::new();
     }
     let texts = message.parts.iter().filter_map(|part| match part {
-        Part::Notice { code, .. } if code == "run_failed" => None,
+        part if part.failure().is_some() => None,
         Part::ToolCall(_) | Part::ToolResult(_) | Part::ServerPrompt(_) => None,
         part => Some(part.plain()),
     });

@@ -87,10 +87,20 @@ pub(super) struct ApprovalsQuery {
     /// Only those behind this one, in this order: the `next` of the page before.
     #[serde(alias = "before")]
     cursor: Option<ApprovalId>,
+    /// `arguments` adds those of each request, so that a queue can be decided from one answer.
+    #[param(inline)]
+    include: Option<Include>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     #[param(minimum = 1, maximum = 100)]
     limit: i64,
+}
+
+#[derive(Clone, Copy, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ApprovalInclude)]
+pub(super) enum Include {
+    Arguments,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -100,7 +110,7 @@ pub(super) struct ApprovalPage {
     next: Option<ApprovalId>,
 }
 
-/// Calls that wait or waited for consent, without their arguments.
+/// Calls that wait or waited for consent.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(ApprovalsQuery),
     responses((status = 200, body = ApprovalPage)))]
 pub(super) async fn list(
@@ -125,6 +135,7 @@ pub(super) async fn list(
     };
     let filter = ApprovalFilter {
         as_approver: matches!(which.role, Role::Approver),
+        has_arguments: which.include.is_some(),
         page,
     };
     let items = app::tools::approvals::list(&app, caller.principal(), &filter).await?;

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::extract::{OriginalUri, State};
-use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use axum::{
+    extract::{OriginalUri, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::json;
 
 use super::{
     agents::only_agent,
     extract::{Caller, Json, Located, MAX_TEXT, Path, Query, check_text, created, located},
     paging::{check_limit, default_limit, split_page},
-    problem::Problem,
+    problem::{Problem, is_openai_sdk},
     request_key::{self, Keyed},
 };
 use crate::app::{
@@ -35,6 +39,45 @@ pub(super) struct NewConversation {
     /// Absent: made from the first message.
     #[schema(min_length = 1, max_length = 200, pattern = r"\S")]
     title: Option<String>,
+    /// What OpenAI's libraries send with a new conversation. It must be empty: the first message begins the conversation.
+    #[serde(default)]
+    #[schema(value_type = Option<Vec<Object>>, max_items = 0)]
+    items: Vec<IgnoredAny>,
+}
+
+/// A conversation in the shape that its reader knows.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum ConversationView {
+    Own(Conversation),
+    OpenAi {
+        object: &'static str,
+        /// In seconds since 1970.
+        created_at: i64,
+        metadata: EmptyObject,
+        id: ConversationId,
+        agent: String,
+        title: String,
+    },
+}
+
+#[derive(Default, Serialize)]
+pub(super) struct EmptyObject {}
+
+impl ConversationView {
+    fn of(conversation: Conversation, headers: &HeaderMap) -> Self {
+        if !is_openai_sdk(headers) {
+            return Self::Own(conversation);
+        }
+        Self::OpenAi {
+            object: "conversation",
+            created_at: conversation.created_at.unix_timestamp(),
+            metadata: EmptyObject::default(),
+            id: conversation.id,
+            agent: conversation.agent.to_string(),
+            title: conversation.title,
+        }
+    }
 }
 
 /// Start a conversation with an agent.
@@ -44,8 +87,17 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
     OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
     Keyed(new, key): Keyed<NewConversation>,
-) -> Result<Located<Conversation>, Problem> {
+) -> Result<Located<ConversationView>, Problem> {
+    if !new.items.is_empty() {
+        let why = "must be empty; send the first message with POST /v1/responses and its `conversation`";
+        return Err(Problem::invalid("items", why));
+    }
+    let shown = |made: Conversation| {
+        let id = made.id;
+        created(&uri, id, ConversationView::of(made, &headers))
+    };
     if let Some(title) = &new.title {
         check_text("title", title, 200)?;
     }
@@ -61,14 +113,13 @@ pub(super) async fn create(
                 earlier = request_key::join_earlier(&app, principal, key).await?;
             }
             made => {
-                let made = made?;
-                return Ok(created(&uri, made.id, made));
+                return Ok(shown(made?));
             }
         }
     }
     let id = earlier.ok_or(Error::Repeated)?.conversation;
     let made = app::chat::conversations::get(&app, principal, id).await?;
-    Ok(created(&uri, id, made))
+    Ok(shown(made))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -145,10 +196,10 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,
-) -> Result<axum::Json<Conversation>, Problem> {
-    Ok(axum::Json(
-        app::chat::conversations::get(&app, caller.principal(), id).await?,
-    ))
+    headers: HeaderMap,
+) -> Result<axum::Json<ConversationView>, Problem> {
+    let found = app::chat::conversations::get(&app, caller.principal(), id).await?;
+    Ok(axum::Json(ConversationView::of(found, &headers)))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -194,9 +245,14 @@ pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,
-) -> Result<StatusCode, Problem> {
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     app::chat::conversations::delete(&app, caller.principal(), id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    if !is_openai_sdk(&headers) {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let gone = json!({ "id": id, "object": "conversation.deleted", "deleted": true });
+    Ok(axum::Json(gone).into_response())
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

@@ -14,9 +14,16 @@ use axum::{
 };
 use futures_util::FutureExt;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, uri::Authority,
+    Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header,
+    uri::Authority,
 };
-use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
+use tower_http::{
+    compression::{
+        CompressionLayer,
+        predicate::{Predicate, SizeAbove},
+    },
+    cors::{AllowHeaders, AllowOrigin, CorsLayer},
+};
 use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
@@ -36,6 +43,9 @@ use domain::{
 use telemetry::QUIET_ROUTES;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// JSON of more bytes is compressed for clients that take it. A stream never is: each event is sent at once.
+const COMPRESSED_ABOVE: u64 = 8192;
 
 /// The headers of every response.
 const SECURITY: [(HeaderName, &str); 2] = [
@@ -57,7 +67,12 @@ const DEFAULT_SECURITY: [(HeaderName, &str); 3] = [
 pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<ApiState> {
     let complete = routes
         .fallback(async || unknown_path())
-        .method_not_allowed_fallback(async || {
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            // OpenAI has operations with names where an id stands here, such as `compact`.
+            let of_response = uri.path().strip_prefix("/v1/responses/");
+            if method == Method::POST && of_response.is_some_and(|rest| !rest.contains('/')) {
+                return unknown_path();
+            }
             let detail = "this path does not answer to that method; see the Allow header";
             Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -80,6 +95,12 @@ where
         set_security_headers(response.headers_mut(), uses_https);
         response
     }));
+    let compressed = SizeAbove::new(COMPRESSED_ABOVE).and(
+        |_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions| {
+            headers.get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json")
+        },
+    );
+    let wrapped = wrapped.layer(CompressionLayer::new().compress_when(compressed));
     match cors(config) {
         Some(cors) => wrapped.layer(cors),
         None => wrapped,

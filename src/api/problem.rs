@@ -191,6 +191,11 @@ fn is_of_items(path: &str) -> bool {
     rest.is_some_and(|(_, rest)| rest == "items" || rest.starts_with("items/"))
 }
 
+/// Whether a library of OpenAI sends the request. Routes that are ours and OpenAI's, too, answer it in OpenAI's shapes.
+pub(super) fn is_openai_sdk(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-stainless-lang")
+}
+
 impl ErrorFormat {
     /// The format of a request. OpenAI's SDKs also call `/v1/conversations`; a header names them. A program that asks for JSON
     /// gets it where people get a sentence.
@@ -204,7 +209,7 @@ impl ErrorFormat {
                 .any(|media| web::accepts(headers, header::ACCEPT, media))
         };
         match Self::for_path(path) {
-            _ if is_conversation && headers.contains_key("x-stainless-lang") => Self::OpenAi,
+            _ if is_conversation && is_openai_sdk(headers) => Self::OpenAi,
             Self::Sentence if wants_json() => Self::Problem,
             format => format,
         }

@@ -303,6 +303,8 @@ impl Turn {
     /// Waits for the whole answer.
     pub async fn complete(&mut self) -> Result<AnswerEnd, Problem> {
         self.expect_retry();
+        let repeats = self.key.is_some();
+        let _waiting = repeats.then(|| self.app.repeating_clients.add(self.run.id));
         loop {
             if let AnswerPart::AnswerEnd(finished) = self.next().await? {
                 return Ok(finished);
@@ -587,6 +589,7 @@ impl Turn {
     fn problem_of_failure(&self, status: RunStatus, failure: RunFailure) -> Problem {
         let RunFailure {
             reason,
+            code,
             called,
             is_superseded,
             retry_after,
@@ -617,7 +620,8 @@ impl Turn {
         let (status, code) = match (status, retry_after) {
             (RunStatus::Cancelled, _) => (StatusCode::CONFLICT, ErrorCode::RunCancelled),
             (_, Some(_)) => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Busy),
-            _ => (StatusCode::BAD_GATEWAY, ErrorCode::RunFailed),
+            _ if code == ErrorCode::AnswerNotInFormat => (StatusCode::UNPROCESSABLE_ENTITY, code),
+            _ => (StatusCode::BAD_GATEWAY, code),
         };
         let mut problem = Problem::new(status, code, reason).with_run(ids);
         if self.has_named_key() {

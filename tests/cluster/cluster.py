@@ -190,7 +190,7 @@ class Cluster:
         """There are a primary and two standbys that replicate, and Patroni knows of one that it has every commit."""
         primary = self.primary()
         streaming = json.loads(primary.says("patroni")[1] or "{}").get("replication", []) if primary else []
-        return len(streaming) == 2 and any(node.says("synchronous")[0] == 200 for node in self.nodes)
+        return len(streaming) == 2 and any(node.says(what)[0] == 200 for node in self.nodes for what in ("quorum", "synchronous"))
 
     def configure(self, **settings):
         wait_until("a change of the configuration",

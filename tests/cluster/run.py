@@ -187,7 +187,7 @@ class Company:
         primary, after, back = fault(), "", ""
         if primary:
             write = lambda: [probe.first_after(primary) for probe in self.probes]
-            wait_until("an acknowledged write at each replica", lambda: all(write()), 60)
+            wait_until("an acknowledged write at each replica", lambda: all(write()), 240)
             after, back = primary - began, max(write()) - primary
             if back > BACK:
                 self.people.faults.append(f"{name}: writes only {back:.1f} s after the new primary")

@@ -12,6 +12,7 @@ pub use self::call::{CallOutcome, CallStatus, Refusal, ToolCall, ToolResult};
 use super::{
     approval,
     attachment::Attachment,
+    error::ErrorCode,
     hidden::fence,
     ids::{ConversationId, MessageId, RunId},
     server::FieldKind,
@@ -186,6 +187,9 @@ pub struct Prompt {
     /// A server or a command asks, not this program; an address in `url` is the server's then, for the user alone to open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asking: Option<Box<Asking>>,
+    /// In a history: nobody waits for the answer any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
 }
 
 /// Which server or command asks the user something.
@@ -212,6 +216,15 @@ impl Part {
             text: text.into(),
             source: None,
         }
+    }
+
+    /// What kind of failure the run has ended with, where the part tells why it failed.
+    pub fn failure(&self) -> Option<ErrorCode> {
+        let Self::Notice { code, .. } = self else {
+            return None;
+        };
+        let kinds = [ErrorCode::RunFailed, ErrorCode::AnswerNotInFormat];
+        kinds.into_iter().find(|kind| kind.as_str() == code)
     }
 
     /// What came of a call as a text: the words of its server, unless the program did not make the call.
@@ -264,6 +277,20 @@ impl Part {
                 "[prompt {} of server {}]\n{}",
                 said.prompt, said.server, said.text
             ),
+        }
+    }
+}
+
+/// Marks the prompts of a history that nobody may answer any more: all but those of the message that is `open`.
+pub fn close_prompts(messages: Vec<&mut Message>, open: Option<MessageId>) {
+    for message in messages {
+        if Some(message.id) == open {
+            continue;
+        }
+        for part in &mut message.parts {
+            if let Part::Prompt(prompt) = part {
+                prompt.closed = true;
+            }
         }
     }
 }

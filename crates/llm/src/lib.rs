@@ -62,6 +62,9 @@ pub struct StepRequest {
     pub tools: Vec<ToolDef>,
     /// The format of the answer, sent in the provider's own form if there is one. A provider may ignore it.
     pub format: Option<AnswerFormat>,
+    /// The one who asks is told of a model that is busy, and asks again. So one attempt is made: with those of the client
+    /// they would multiply.
+    pub is_repeated_by_client: bool,
 }
 
 impl StepRequest {

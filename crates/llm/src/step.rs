@@ -426,6 +426,7 @@ impl Step {
         let last = self.has_output
             || !is_retryable
             || self.attempts >= limits.attempts
+            || (self.request.is_repeated_by_client && error.passes_after().is_some())
             || wait > limits.max_retry_after
             || should_fall_back;
         self.log_failure(&error, status, last);
@@ -450,6 +451,7 @@ impl Step {
                 RefusedPart::Temperature => &mut restrictions.params.temperature,
                 RefusedPart::ReasoningEffort => &mut restrictions.params.reasoning_effort,
                 RefusedPart::StreamOptions => &mut restrictions.params.stream_options,
+                RefusedPart::RoleOrder => &mut restrictions.params.role_order,
                 RefusedPart::LongDescriptions => &mut restrictions.params.long_descriptions,
                 RefusedPart::AnyImages => &mut restrictions.params.images,
                 _ => &mut restrictions.all_tools_strict,
@@ -468,6 +470,7 @@ impl Step {
             RefusedPart::Temperature
             | RefusedPart::ReasoningEffort
             | RefusedPart::StreamOptions
+            | RefusedPart::RoleOrder
             | RefusedPart::LongDescriptions
             | RefusedPart::Schemas => {
                 let mut sent = self.restrictions.clone();

@@ -75,9 +75,18 @@ impl Pool {
         Ok(Self(pool))
     }
 
+    /// A login that has begun is finished although the caller gives up, and serves the next one. Otherwise logins that take
+    /// longer than the callers wait, as after a failover, would never end.
     pub async fn get(&self) -> sqlx::Result<InUse> {
-        // Boxed, because it is large, and otherwise each future that waits for it would contain it.
-        match Box::pin(self.0.get()).await {
+        let got = if self.0.status().available > 0 {
+            // Boxed, because it is large, and otherwise each future that waits for it would contain it.
+            Box::pin(self.0.get()).await
+        } else {
+            let pool = self.0.clone();
+            let login = tokio::spawn(async move { pool.get().await });
+            login.await.unwrap_or(Err(PoolError::Closed))
+        };
+        match got {
             Ok(connection) => Ok(InUse(Some(connection))),
             Err(PoolError::Backend(error)) => Err(error),
             Err(PoolError::Timeout(_)) => Err(sqlx::Error::PoolTimedOut),

@@ -48,9 +48,9 @@ use domain::{
     message::{Message, Part, Role, ToolCall, ToolResult},
     pack::{Pack, Provider},
     run::{ClaimedRun, RunKind, RunStatus, Usage},
-    texts::{self, Key},
+    texts::{self, Key, Texts},
 };
-use llm::{Delta, Reply, StepRequest, Turn};
+use llm::{Delta, ModelError, Reply, StepRequest, Turn};
 use mcp::schemas;
 use store::{Tx, messages::NewMessage};
 
@@ -152,9 +152,9 @@ impl RunWorker {
             });
             let taken_up = self.resume_after_crash().await;
             if self.run.attempt > MOST_ATTEMPTS {
-                return Ok(Ending::failed(
-                    "the service broke off several times while working on this; ask again",
-                ));
+                let pack = self.app.packs.get(&self.run.agent);
+                let texts = texts::for_optional_pack(pack.as_deref(), &self.run.principal);
+                return Ok(Ending::failed(texts.render(Key::RunBrokeOff, &[])));
             }
             taken_up?;
         }
@@ -321,13 +321,14 @@ impl RunWorker {
         let _held = self.app.connections.hold(self.run.tenant, pack);
         // The model is asked once more after an answer that is not in the format.
         let mut rejected: Option<RejectedAnswer> = None;
-        for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
+        for step in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolset = toolset::select(&self.app, &self.run.principal, pack).await?;
-            let reply = match self.ask_model(pack, &toolset, rejected.as_ref()).await? {
+            let reply = match self.ask_model(pack, &toolset, rejected.as_ref(), step == 0).await? {
                 StepOutcome::Replied(reply) => reply,
                 StepOutcome::Ended(ending) => return Ok(ending),
             };
-            if let Some(ending) = ending_of_reply(&reply) {
+            let texts = texts::of(pack, &self.run.principal);
+            if let Some(ending) = ending_of_reply(&reply, &texts) {
                 if ending.status != RunStatus::Succeeded {
                     return Ok(ending.with_text(reply.text, Some(reply.usage)));
                 }
@@ -341,7 +342,7 @@ impl RunWorker {
                         });
                         continue;
                     }
-                    Err(why) => return Ok(ending_without_format(&why, reply.usage)),
+                    Err(why) => return Ok(ending_without_format(&texts, &why, reply.usage)),
                 }
             }
             let calls = self.calls_of_reply(&reply, &toolset);
@@ -354,10 +355,10 @@ impl RunWorker {
                 return Ok(Ending::cancelled());
             }
         }
-        let steps = pack.llm.max_steps;
-        Ok(Ending::failed(format!(
-            "the agent stopped after {steps} steps without an answer; ask again, or for less at once"
-        )))
+        let steps = pack.llm.max_steps.to_string();
+        let texts = texts::of(pack, &self.run.principal);
+        let reason = texts.render(Key::RunTooManySteps, &[("steps", &steps)]);
+        Ok(Ending::failed(reason))
     }
 
     /// Writes a notice for the user for each server that has begun to refuse their credential.
@@ -435,6 +436,7 @@ impl RunWorker {
         pack: &Arc<Pack>,
         toolset: &Arc<toolset::Toolset>,
         rejected: Option<&RejectedAnswer>,
+        is_first: bool,
     ) -> Result<StepOutcome> {
         let (mut history, mut tools) = self.read_transcript(pack.memory.window, toolset).await?;
         if let Some(rejected) = rejected {
@@ -466,6 +468,7 @@ impl RunWorker {
             history,
             tools,
             format,
+            is_repeated_by_client: is_first && self.app.repeating_clients.has(self.run.id),
         };
         // An answer with a format is checked before it is shown, so it is not streamed.
         let is_streamed = request.format.is_none();
@@ -495,11 +498,11 @@ impl RunWorker {
                 Some(Ok(Delta::Done(reply))) => return Ok(StepOutcome::Replied(reply)),
                 Some(Err(error)) => {
                     return Ok(StepOutcome::Ended(
-                        Ending::without_answer(&error).with_text(shown, None),
+                        self.without_answer(pack, &error).with_text(shown, None),
                     ));
                 }
                 None => {
-                    let ending = Ending::failed("the model's answer broke off; try again");
+                    let ending = self.without_answer(pack, &ModelError::Truncated);
                     return Ok(StepOutcome::Ended(ending.with_text(shown, None)));
                 }
             }
@@ -532,9 +535,9 @@ impl RejectedAnswer {
 }
 
 /// The end of a run whose model did not keep to the format.
-fn ending_without_format(why: &str, usage: Usage) -> Ending {
-    let reason = format!("the model's answer is not in the format that was asked for: {why}");
-    Ending::failed(reason).with_text(String::new(), Some(usage))
+fn ending_without_format(texts: &Texts<'_>, why: &str, usage: Usage) -> Ending {
+    let reason = texts.render(Key::AnswerNotInFormat, &[("why", why)]);
+    Ending::without_format(reason).with_text(String::new(), Some(usage))
 }
 
 /// The format of an answer that the client asked for. The client gets an answer in the format, or learns that the model

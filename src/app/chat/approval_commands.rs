@@ -344,6 +344,7 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
         ..ApprovalSelection::default()
     };
     let filter = ApprovalFilter {
+        has_arguments: false,
         as_approver: true,
         page,
     };
@@ -353,6 +354,7 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
     }
     let shown = &waiting[..waiting.len().min(usize::from(SHOWN))];
     let filter = ApprovalFilter {
+        has_arguments: false,
         as_approver: false,
         page: ApprovalSelection {
             waiting: None,

@@ -108,6 +108,7 @@ fn build_request(
         history: history.collect(),
         tools: Vec::new(),
         format,
+        is_repeated_by_client: false,
     }
 }
 

@@ -4,7 +4,11 @@
 //! A session is notified in a transaction of its own that marks the run as settled, so it is notified once: by the
 //! process that ended the run, or by the first process whose poll finds the run unsettled.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use super::{
     creation::{self, RunPlacement, RunRequest},
@@ -19,7 +23,7 @@ use crate::{
     live::LiveEvent,
 };
 use domain::{
-    error::{Error, Result},
+    error::{Error, ErrorCode, Result},
     ids::{RunId, TenantId},
     json::Members,
     message::{Part, Role, called_tools},
@@ -39,6 +43,39 @@ use store::{
 const BATCH: i64 = 64;
 /// Time between two polls for unsettled runs.
 pub const PERIOD: Duration = Duration::from_secs(2);
+
+/// The runs of this process whose clients wait for the whole answer, and repeat a request by themselves when they are told
+/// that the model is busy. A process that does not know of one repeats as for any other run.
+#[derive(Clone, Default)]
+pub struct RepeatingClients(Arc<Mutex<HashSet<RunId>>>);
+
+/// A client that waits, until this is dropped.
+pub struct RepeatingClient {
+    clients: RepeatingClients,
+    run: RunId,
+}
+
+impl RepeatingClients {
+    pub fn add(&self, run: RunId) -> RepeatingClient {
+        self.runs().insert(run);
+        let clients = self.clone();
+        RepeatingClient { clients, run }
+    }
+
+    pub fn has(&self, run: RunId) -> bool {
+        self.runs().contains(&run)
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashSet<RunId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RepeatingClient {
+    fn drop(&mut self) {
+        self.clients.runs().remove(&self.run);
+    }
+}
 
 /// Waits until a run has ended, but no longer than the settings say. Returns the run as it is then.
 pub async fn wait(
@@ -72,6 +109,8 @@ pub const SUPERSEDED: &str =
 /// Why a run has failed or was stopped.
 pub struct RunFailure {
     pub reason: String,
+    /// What kind of failure it is.
+    pub code: ErrorCode,
     /// The tools that the run has called, as `server.tool`. An equal request would call them again.
     pub called: Vec<String>,
     /// Whether the run ended with [`SUPERSEDED`].
@@ -94,6 +133,8 @@ pub async fn load_failure(app: &App, principal: &Principal, id: RunId) -> Result
         _ => "the run failed".to_owned(),
     });
     let called = called_tools(&messages);
+    let mut parts = messages.iter().flat_map(|message| &message.parts);
+    let code = parts.find_map(Part::failure).unwrap_or(ErrorCode::RunFailed);
     let is_superseded = reason == SUPERSEDED;
     let pack = app.packs.get(&run.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
@@ -105,6 +146,7 @@ pub async fn load_failure(app: &App, principal: &Principal, id: RunId) -> Result
     };
     Ok(RunFailure {
         reason,
+        code,
         called,
         is_superseded,
         retry_after,

@@ -94,20 +94,33 @@ async fn a_request_and_a_tool_have_the_packs_words_in_the_readers_language() {
     };
     let bob = staff.bob.clone().with_header("accept-language", "es-MX");
     let (english, spanish) = (
-        Some("Send {amount} {currency} to {to}".to_owned()),
-        Some("Enviar {amount} {currency} a {to}".to_owned()),
+        Some("Send 10.00 EUR to acme".to_owned()),
+        Some("Enviar 10,00 EUR a acme".to_owned()),
     );
     assert_eq!(summary(&staff.bob, &path(&request)).await, english);
     assert_eq!(summary(&bob, &path(&request)).await, spanish);
+    // A queue is one answer.
+    let listed = async |query: &str| {
+        let all = bob.get(&format!("/v1/approvals?decidable=true{query}")).await;
+        let all = all.expect(200)["items"].as_array().unwrap().clone();
+        all.into_iter().find(|one| one["id"] == request["id"]).unwrap()
+    };
+    let without = listed("").await;
+    assert_eq!(without["summary"].as_str().map(str::to_owned), spanish);
+    assert_eq!(without["arguments"], Value::Null);
+    let with = listed("&include=arguments").await;
+    let alone = bob.get(&path(&request)).await.expect(200);
+    for name in ["arguments", "amounts", "args_sha256", "summary", "summary_template"] {
+        assert_eq!(with[name], alone[name], "{name}");
+    }
+    assert_eq!(with["arguments"]["amount"], "10.00");
+    bob.get("/v1/approvals?include=everything").await.expect(400);
     let tools = staff.ann.get("/v1/agents/bank/tools").await.expect(200);
     let summary_of = |tool: &str| {
         let tools = tools["items"][0]["tools"].as_array().unwrap();
         tools.iter().find(|one| one["tool"] == tool).unwrap()["summary"].clone()
     };
-    assert_eq!(
-        summary_of("send_money").as_str().map(str::to_owned),
-        english
-    );
+    assert_eq!(summary_of("send_money"), "Send {amount} {currency} to {to}");
     assert_eq!(summary_of("get_exchange_rate"), Value::Null);
 }
 

@@ -110,6 +110,7 @@ fn conversation() -> StepRequest {
         history,
         tools: vec![tool("bank__get_balances", schema)],
         format: None,
+        is_repeated_by_client: false,
     }
 }
 

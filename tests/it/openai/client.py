@@ -61,18 +61,21 @@ def responses(client):
 
 def conversations(client):
     """A conversation of ours, page by page, and one item of it."""
-    made = client.conversations.create(extra_body={"agent": "bank"})
+    made = client.conversations.create(items=[], extra_body={"agent": "bank"})
     client.responses.create(model="bank", input="How much?", conversation=made.id)
     items = client.conversations.items
     listed = list(items.list(made.id, limit=1, order="asc", include=["message.output_text.logprobs"]))
     one = items.retrieve(listed[1].id, conversation_id=made.id)
     new = [{"type": "message", "role": "user", "content": "More?"}]
+    read = client.conversations.retrieve(made.id)
     return {
+        "shape": [made.object, type(read.created_at).__name__, read.metadata],
         "items": [[item.role, item.content[0].type, item.content[0].text] for item in listed],
         "one": one.content[0].text,
         "new": refusal(lambda: items.create(made.id, items=new)),
         "deleted": refusal(lambda: items.delete(listed[0].id, conversation_id=made.id)),
         "gone": refusal(lambda: items.retrieve("msg_1", conversation_id=made.id)),
+        "removed": client.conversations.delete(made.id).deleted,
     }
 
 

@@ -1,7 +1,13 @@
 //! A turn that fails after it has called a tool: many clients send a request again by themselves that failed, and the
 //! tool must not be called again for it.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -243,6 +249,60 @@ async fn a_model_that_is_busy_is_told_with_its_time_and_may_be_asked_again_befor
     assert_final(&ann.post(PATH, request(&["rate?"])).await);
     assert_final(&ann.post(PATH, request(&["rate?"])).await);
     assert_eq!(world.bank.executions(RATE), 1);
+}
+
+/// A client that is told to ask again does so by itself, so that three attempts of ours would be nine.
+#[tokio::test]
+async fn what_a_client_is_told_to_repeat_is_not_repeated_here_as_well() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let ann = world.user("ann", &["employee"]).await;
+    for status in [429, 503] {
+        let before = world.model.requests().len();
+        world.model.reply(error(status, "slow down"));
+        ann.post(PATH, request(&["hi"])).await.expect(503);
+        assert_eq!(world.model.requests().len() - before, 1);
+        // Nobody repeats what has called a tool, nor a message of a conversation.
+        world
+            .model
+            .reply(rate())
+            .reply(error(status, "slow down"))
+            .reply(text("Known."));
+        ann.post(PATH, request(&["rate?"])).await.expect(200);
+        world
+            .model
+            .reply(error(status, "slow down"))
+            .reply(text("Hello."));
+        assert_eq!(ann.ask("bank", "hi").await, "Hello.");
+    }
+}
+
+/// The operator's words are for the log, and for those who run the agent.
+#[tokio::test]
+async fn users_read_in_their_language_what_to_do_and_admins_what_the_model_said() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let asked = Arc::new(AtomicU16::new(0));
+    let status = asked.clone();
+    world.model.on(move |_| {
+        let status = status.load(Ordering::Relaxed);
+        Some(error(status, "boom at gpu-7.internal:9000"))
+    });
+    for (status, sentence) in [
+        (401, "no funciona tal como está configurado"),
+        (500, "no responde en este momento"),
+        (400, "rechazó esta conversación"),
+    ] {
+        asked.store(status, Ordering::Relaxed);
+        for who in ["bea", "alice"] {
+            let user = world.user(who, &["employee"]).await.with_header("accept-language", "es");
+            let id = user.open("bank").await;
+            let run = user.say_and_wait(&id, "hola").await;
+            let told = run["error"].as_str().unwrap().to_owned();
+            assert_eq!(told.contains("gpu-7.internal"), who == "alice", "{told}");
+            assert_eq!(told.contains(sentence), who != "alice", "{told}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -98,7 +98,8 @@ async fn a_model_that_does_not_hold_the_format_is_named_and_its_words_are_not_se
     world.model.on(|_| Some(text("{\"euros\": \"five\"}")));
     let ann = world.user("ann", &[]).await;
     let failed = ann.post(PATH, with_schema(request(&["How much?"]))).await;
-    let body = failed.expect(502);
+    let body = failed.expect(422);
+    assert_eq!(body["error"]["code"], "answer_not_in_format");
     let message = body["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("not in the format that was asked for") && message.contains("/euros"),

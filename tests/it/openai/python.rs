@@ -70,11 +70,13 @@ async fn the_official_python_client_works_unchanged() {
         "async": "Asynchronously.",
         "responses": ["Again 5 euros.", 18, "No more.", "No more.", "completed"],
         "conversations": {
+            "shape": ["conversation", "int", {}],
             "items": [["user", "input_text", "How much?"], ["assistant", "output_text", "Still 5 euros."]],
             "one": "Still 5 euros.",
             "new": ["APIStatusError", 405, "method_not_allowed", null],
             "deleted": ["APIStatusError", 405, "method_not_allowed", null],
             "gone": ["NotFoundError", 404, "not_found", null],
+            "removed": true,
         },
         "no such model": ["NotFoundError", 404, "model_not_found", "model"],
         "wrong key": ["AuthenticationError", 401, "invalid_api_key", null],
@@ -114,7 +116,7 @@ async fn langchain_and_llm_work_unchanged() {
     assert_eq!(seen, expected);
     // What was continued is one conversation.
     let conversations = ann.get("/v1/conversations").await.expect(200);
-    assert_eq!(conversations["items"].as_array().unwrap().len(), 7);
+    assert_eq!(conversations["items"].as_array().unwrap().len(), 6);
 }
 
 #[tokio::test]

@@ -239,7 +239,7 @@ async fn an_answer_that_was_withheld_is_said_to_be() {
 #[tokio::test]
 async fn an_answer_at_the_length_limit_is_kept_and_said_to_be_cut() {
     let (_world, run, said) = failing(text("Once upon a").finish("length")).await;
-    run["error"].says("llm.maxTokens");
+    run["error"].says("Ask for less at once");
     assert_eq!(said[0], ("assistant".to_owned(), "Once upon a".to_owned()));
     assert_eq!(run["usage"]["output_tokens"], 7);
 }

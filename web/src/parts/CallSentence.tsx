@@ -9,6 +9,8 @@ import { nameTexts, valueText } from './values';
 export interface Called {
   tool: string;
   /** Of the pack: `Send {amount} to {recipient}`. */
+  /** Of an approval, whose `summary` has the arguments in it already. */
+  summary_template?: string | null | undefined;
   summary?: string | null | undefined;
   arguments: unknown;
   /** Decimal numbers as the reader writes them, by the names of their arguments. */
@@ -68,9 +70,9 @@ function fill(summary: string, given: Record<string, unknown>, amounts: Record<s
   return { pieces, rest: Object.fromEntries(Object.entries(given).filter(([name]) => !named.has(name))) };
 }
 
-export function sentenceOf({ tool, summary, arguments: given, amounts = {} }: Called): Sentence {
+export function sentenceOf({ tool, summary, summary_template: template = summary, arguments: given, amounts = {} }: Called): Sentence {
   const members = membersOf(given);
-  return (summary ? fill(summary, members, amounts) : undefined) ?? { pieces: [{ text: titleOf(tool), isValue: false }], rest: members };
+  return (template ? fill(template, members, amounts) : undefined) ?? { pieces: [{ text: titleOf(tool), isValue: false }], rest: members };
 }
 
 /** The sentence, with the values set apart. Where the pack has no words, `hasFirst` lets the first arguments follow the tool's name. */

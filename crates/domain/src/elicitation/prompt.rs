@@ -84,6 +84,7 @@ pub fn prompt(
             live: elicitation.live,
             command: command.map(str::to_owned),
         })),
+        closed: false,
     })
 }
 

@@ -87,13 +87,14 @@ codes! {
     RepeatedRequest = "repeated_request",
     AnswerNotKept = "answer_not_kept",
     Conflict = "conflict",
-    // 422: another request with the same key, or a credential that does not work.
+    // 422: another request with the same key, a credential that does not work, a format that the model does not keep.
     IdempotencyKeyReused = "idempotency_key_reused",
     Unauthorized = "unauthorized",
     Unreachable = "unreachable",
     Timeout = "timeout",
     BadTemplate = "bad_template",
     NotMcp = "not_mcp",
+    AnswerNotInFormat = "answer_not_in_format",
     // 429: wait as long as `Retry-After` says, or end something first.
     RateLimited = "rate_limited",
     QuotaExceeded = "quota_exceeded",

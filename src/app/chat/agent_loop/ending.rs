@@ -3,11 +3,13 @@
 use super::RunWorker;
 use crate::app::{chat::commands, runs::scheduler::RunEnd};
 use domain::{
-    error::Result,
+    error::{ErrorCode, Result},
     event::Event,
     hidden::one_line,
     message::{CallStatus, Part, Role, ToolResult, called_tools},
+    pack::Pack,
     run::{ClaimedRun, RunKind, RunStatus, Usage},
+    texts::{self, Key, Texts},
 };
 use llm::{ModelError, Reply, Stop};
 use std::time::Duration;
@@ -18,6 +20,8 @@ use store::{messages::NewMessage, runs::RunResult};
 pub(super) struct Ending {
     pub status: RunStatus,
     error: Option<String>,
+    /// What kind of failure it is; `run_failed`, unless the client can do something about it.
+    code: ErrorCode,
     /// When an equal run may succeed, if the run failed because the model did not answer.
     retry_after: Option<Duration>,
     /// The answer or the part of it that was shown, a notice, the text of a command.
@@ -37,6 +41,7 @@ impl Ending {
         Self {
             status,
             error,
+            code: ErrorCode::RunFailed,
             retry_after: None,
             final_messages: Vec::new(),
             usage: None,
@@ -51,11 +56,11 @@ impl Ending {
         Self::new(RunStatus::Failed, Some(error.into()))
     }
 
-    /// The run failed because the model did not answer.
-    pub fn without_answer(error: &ModelError) -> Self {
+    /// The model did not keep to the form that the client asked for.
+    pub fn without_format(reason: String) -> Self {
         Self {
-            retry_after: error.passes_after(),
-            ..Self::failed(error.to_string())
+            code: ErrorCode::AnswerNotInFormat,
+            ..Self::failed(reason)
         }
     }
 
@@ -109,18 +114,52 @@ impl FinalMessage {
 }
 
 impl RunWorker {
+    /// How the run ends whose model did not answer. Its user reads what to do, and an admin of the agent, like the log, what
+    /// the operator needs: a host, a setting, the provider's words.
+    pub(super) fn without_answer(&self, pack: &Pack, error: &ModelError) -> Ending {
+        let cause = error.to_string();
+        tracing::warn!(code = error.code(), cause, "the model did not answer");
+        let seconds = error.passes_after().unwrap_or_default().as_secs().max(1);
+        let values = [("seconds", seconds.to_string())];
+        let values = values.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let key = match error {
+            ModelError::NoModel => Key::AgentHasNoModel,
+            ModelError::Unauthorized(_)
+            | ModelError::NotFound(_)
+            | ModelError::RefusedTools(_)
+            | ModelError::Protocol(_) => Key::ModelNotSetUp,
+            ModelError::RateLimited { .. } => Key::ModelBusy,
+            ModelError::Unavailable { .. } | ModelError::Paused { .. } => Key::ModelUnavailable,
+            ModelError::BadRequest(_) => Key::ModelRefused,
+            ModelError::Truncated => Key::ModelBrokeOff,
+            ModelError::TimedOut => Key::ModelTooSlow,
+            ModelError::TooLarge => Key::ModelTooMuch,
+        };
+        let principal = &self.run.principal;
+        let reason = if principal.access(pack).admin {
+            cause
+        } else {
+            texts::of(pack, principal).render(key, &values)
+        };
+        Ending {
+            retry_after: error.passes_after(),
+            ..Ending::failed(reason)
+        }
+    }
+
     /// Writes the end of the run: its final messages, why it failed, its status. Returns the events to announce.
     pub(super) async fn write_end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
         let run = &self.run;
         let Ending {
             status,
             error,
+            code,
             retry_after,
             mut final_messages,
             usage,
         } = ending;
         if let Some(reason) = &error {
-            let notice = commands::notice("run_failed", reason.clone());
+            let notice = commands::notice(code.as_str(), reason.clone());
             final_messages.push(FinalMessage {
                 role: Role::System,
                 parts: vec![notice],
@@ -162,17 +201,12 @@ impl RunWorker {
 }
 
 /// How the run ends with this reply; absent when the reply calls tools.
-pub(super) fn ending_of_reply(reply: &Reply) -> Option<Ending> {
+pub(super) fn ending_of_reply(reply: &Reply, texts: &Texts<'_>) -> Option<Ending> {
+    let failed = |key| Some(Ending::failed(texts.render(key, &[])));
     match (&reply.stop, reply.calls.is_empty()) {
-        (Stop::ContentFilter, _) => Some(Ending::failed(
-            "the model's provider withheld the answer; ask differently",
-        )),
-        (Stop::Length, true) => Some(Ending::failed(
-            "the answer was cut at the model's length limit; ask for less, or raise llm.maxTokens",
-        )),
-        (_, true) if reply.text.trim().is_empty() => {
-            Some(Ending::failed("the model gave an empty answer; ask again"))
-        }
+        (Stop::ContentFilter, _) => failed(Key::AnswerWithheld),
+        (Stop::Length, true) => failed(Key::AnswerCut),
+        (_, true) if reply.text.trim().is_empty() => failed(Key::AnswerEmpty),
         (_, true) => Some(Ending::succeeded()),
         (_, false) => None,
     }

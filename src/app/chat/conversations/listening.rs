@@ -8,13 +8,14 @@ use std::{
     sync::Arc,
 };
 
+use super::listing::close_old_prompts;
 use crate::{
     app::App,
     live::{self, Listener},
 };
 use domain::{
     error::Result,
-    event::{Event, Transient},
+    event::{Event, EventKind, Transient},
     ids::{ConversationId, RunId},
     principal::Principal,
 };
@@ -60,6 +61,11 @@ pub async fn listen(
     stream.last = after.unwrap_or(newest).clamp(0, newest);
     if stream.last < newest {
         stream.read_rows(&mut tx).await?;
+        let messages = stream.ready.iter_mut().filter_map(|event| match &mut event.kind {
+            EventKind::Message(message) => Some(message),
+            EventKind::Run { .. } => None,
+        });
+        close_old_prompts(app, &mut tx, id, messages.collect()).await?;
     }
     Ok(stream)
 }

@@ -6,11 +6,14 @@ use crate::app::{App, chat::branches};
 use domain::{
     error::{Error, ErrorCode, Result},
     ids::{AgentId, ConversationId},
-    message::{Message, MessageRange, Part},
+    message::{Message, MessageRange, Part, close_prompts},
     principal::Principal,
     run::{Conversation, ConversationChange},
 };
-use store::conversations::{listing::ListFilter, search::SearchHit};
+use store::{
+    Tx,
+    conversations::{listing::ListFilter, search::SearchHit},
+};
 
 /// The most characters of an excerpt.
 const EXCERPT: usize = 160;
@@ -151,14 +154,44 @@ pub async fn messages(
 ) -> Result<Vec<Message>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    store::messages::list(
+    let mut messages = store::messages::list(
         &mut tx,
         id,
         selection.branch,
         selection.range,
         selection.limit,
     )
-    .await
+    .await?;
+    close_old_prompts(app, &mut tx, id, messages.iter_mut().collect()).await?;
+    Ok(messages)
+}
+
+/// The newest messages among which a prompt stands that is open.
+const NEWEST: i64 = 20;
+
+/// Marks the prompts in messages of a conversation that are over, so that nobody draws a field for them.
+pub(super) async fn close_old_prompts(
+    app: &App,
+    tx: &mut Tx,
+    id: ConversationId,
+    messages: Vec<&mut Message>,
+) -> Result<()> {
+    let has_prompt =
+        |message: &Message| message.parts.iter().any(|part| matches!(part, Part::Prompt(_)));
+    if !messages.iter().any(|message| has_prompt(message)) {
+        return Ok(());
+    }
+    let flow = store::flows::get(tx, id).await?;
+    let is_open = flow.is_some_and(|flow| flow.expires_at > app.clock.now())
+        || store::elicitations::get_open(tx, id).await?.is_some();
+    let mut open = None;
+    if is_open {
+        let before = MessageRange::Before(i64::MAX);
+        let newest = store::messages::list(tx, id, None, before, NEWEST).await?;
+        open = newest.iter().find(|message| has_prompt(message)).map(|message| message.id);
+    }
+    close_prompts(messages, open);
+    Ok(())
 }
 
 /// Renames, archives or pins a conversation, or switches to another of its branches.

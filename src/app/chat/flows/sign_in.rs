@@ -85,6 +85,7 @@ impl FlowContext<'_> {
                     url: Some(begun.url.into()),
                     options: Vec::new(),
                     asking: None,
+                    closed: false,
                 }));
             }
             Err(BeginError::Failed(error)) => return Err(error),

@@ -215,6 +215,7 @@ impl<'a> FlowContext<'a> {
                 url: Some(page::address(self.app, &token)),
                 options: Vec::new(),
                 asking: None,
+                closed: false,
             };
             return Ok((flow, vec![Part::Prompt(prompt)]));
         }
@@ -264,6 +265,7 @@ impl<'a> FlowContext<'a> {
             url: None,
             options,
             asking: None,
+            closed: false,
         })
     }
 

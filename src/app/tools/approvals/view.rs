@@ -20,6 +20,7 @@ use domain::{
     clock,
     error::{Error, ErrorCode, Result},
     ids::{ApprovalId, ConversationId, UserId},
+    json::Json,
     principal::Principal,
     run::ClaimedRun,
     texts::{self, Key},
@@ -37,13 +38,17 @@ pub struct ApprovalView {
     pub agent: String,
     pub server: String,
     pub tool: String,
-    /// What the call means, in the words of the pack. Each `{name}` stands for the argument of that name.
+    /// What the call means, in the words of the pack and with the arguments in their places. Absent where the pack has
+    /// none for the tool, and with arguments that were erased or cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
+    /// The words alone: each `{name}` stands for the argument of that name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary_template: Option<String>,
     /// How the server describes the tool. The description is not verified.
     pub server_says: ServerSays,
     pub requester: Person,
-    /// Exactly the arguments that are sent after approval. Only in the view of a single request, and absent when they
+    /// Exactly the arguments that are sent after approval. In a list only with `include=arguments`, and absent when they
     /// were erased after its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -210,7 +215,7 @@ fn build_view(
     let own = reader.user == *approval.requester();
     let about = approval.about.clone().cleaned();
     let pack = app.packs.get(&approval.agent);
-    let summary = pack.and_then(|pack| {
+    let summary_template = pack.and_then(|pack| {
         pack.summary(
             approval.server.as_str(),
             &approval.tool,
@@ -220,7 +225,8 @@ fn build_view(
     });
     ApprovalView {
         text: delivery::state_text(app, &approval, reader, tally),
-        summary,
+        summary: None,
+        summary_template,
         link: link(app, approval.id),
         id: approval.id,
         code: approval.code,
@@ -300,49 +306,90 @@ pub async fn view_for_list(
 /// A request with its arguments, for a decision. The arguments of a closed request may be erased.
 pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
     let approval = find(app, principal, which).await?;
-    let about = approval.about.clone();
-    let (mut arguments, mut obstacle) = (None, None);
-    if approval.has_arguments() {
-        match execution::open_arguments(app, &approval).await {
-            Ok(opened) => arguments = Some(opened),
-            Err(
-                error
-                @ (Error::KeysUnreadable | Error::Conflict(ErrorCode::ArgumentsUnreadable, _)),
-            ) => {
-                let pack = app.packs.get(&approval.agent);
-                let texts = texts::for_optional_pack(pack.as_deref(), principal);
-                let values = [
-                    ("code", approval.code.as_str()),
-                    ("reason", &texts.explain(&error)),
-                ];
-                obstacle = Some(texts.render(Key::ApprovalUnreadable, &values));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let mut view = build_views(app, principal, vec![approval])
+    let mut view = build_views(app, principal, vec![approval.clone()])
         .await?
         .pop()
         .ok_or_else(|| unknown_request(which))?;
-    if let Some(arguments) = &arguments {
-        view.amounts = about.amounts(arguments.get(), principal.locale.as_deref());
-    }
-    view.arguments = arguments;
-    if let Some(obstacle) = obstacle.filter(|_| view.state == State::Pending) {
+    add_arguments(app, principal, &approval, &mut view).await?;
+    if let Some(obstacle) = &view.obstacle {
         view.text = format!("{} {obstacle}", view.text);
-        view.obstacle = Some(obstacle);
     }
     Ok(view)
+}
+
+/// Adds the arguments of a request, unless they were erased, what the call means with them, or why they cannot be read.
+async fn add_arguments(
+    app: &App,
+    principal: &Principal,
+    approval: &Approval,
+    view: &mut ApprovalView,
+) -> Result<()> {
+    if !approval.has_arguments() {
+        return Ok(());
+    }
+    let arguments = match execution::open_arguments(app, approval).await {
+        Ok(arguments) => arguments,
+        Err(
+            error @ (Error::KeysUnreadable | Error::Conflict(ErrorCode::ArgumentsUnreadable, _)),
+        ) => {
+            let pack = app.packs.get(&approval.agent);
+            let texts = texts::for_optional_pack(pack.as_deref(), principal);
+            let values = [
+                ("code", approval.code.as_str()),
+                ("reason", &texts.explain(&error)),
+            ];
+            let obstacle = texts.render(Key::ApprovalUnreadable, &values);
+            view.obstacle = Some(obstacle).filter(|_| view.state == State::Pending);
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let locale = principal.locale.as_deref();
+    view.amounts = approval.about.amounts(arguments.get(), locale);
+    let template = view.summary_template.as_deref();
+    view.summary =
+        template.and_then(|template| fill_summary(template, arguments.get(), &view.amounts));
+    view.arguments = Some(arguments);
+    Ok(())
+}
+
+/// The words of a pack for a call with the arguments in their places: amounts as the reader writes them, a plain word as
+/// it is, and anything else as JSON, so that no text passes for words of the pack. `None` where an argument is not there.
+fn fill_summary(
+    template: &str,
+    arguments: &str,
+    amounts: &BTreeMap<String, String>,
+) -> Option<String> {
+    let arguments = Json::parse(arguments).ok()?;
+    let is_plain = |text: &str| {
+        let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+        !text.is_empty() && text.chars().all(is_of_word)
+    };
+    let (mut filled, mut rest) = (String::new(), template);
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}')?;
+        let value = arguments.as_object()?.get(name)?;
+        filled.push_str(before);
+        match (amounts.get(name), value.as_text()) {
+            (Some(amount), _) => filled.push_str(amount),
+            (None, Some(text)) if is_plain(text) => filled.push_str(text),
+            (None, _) => filled.push_str(&value.to_string()),
+        }
+        rest = after;
+    }
+    filled.push_str(rest);
+    Some(filled)
 }
 
 /// Which requests to list.
 pub struct ApprovalFilter<'a> {
     /// Requests that the principal may decide, instead of their own.
     pub as_approver: bool,
+    pub has_arguments: bool,
     pub page: ApprovalSelection<'a>,
 }
 
-/// Requests in the order of the page, without their arguments.
+/// Requests in the order of the page, each with what its call means, and with its arguments if they are wanted.
 pub async fn list(
     app: &App,
     principal: &Principal,
@@ -361,7 +408,16 @@ pub async fn list(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found = store::approvals::list(&mut tx, whose, wanted.page).await?;
     drop(tx);
-    build_views(app, principal, found).await
+    let mut views = build_views(app, principal, found.clone()).await?;
+    for (view, approval) in views.iter_mut().zip(&found) {
+        if wanted.has_arguments || view.summary_template.is_some() {
+            add_arguments(app, principal, approval, view).await?;
+        }
+        if !wanted.has_arguments {
+            (view.arguments, view.amounts) = (None, BTreeMap::new());
+        }
+    }
+    Ok(views)
 }
 
 /// Remembers that the answer of a run shows these requests with their arguments.
