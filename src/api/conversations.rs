@@ -13,6 +13,7 @@ use serde_json::json;
 use super::{
     agents::only_agent,
     extract::{Caller, Json, Located, MAX_TEXT, Path, Query, check_text, created, located},
+    once::mark_replayed,
     paging::{check_limit, default_limit, split_page},
     problem::{Problem, is_openai_sdk},
     request_key::{self, Keyed},
@@ -89,14 +90,15 @@ pub(super) async fn create(
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
     Keyed(new, key): Keyed<NewConversation>,
-) -> Result<Located<ConversationView>, Problem> {
+) -> Result<Response, Problem> {
     if !new.items.is_empty() {
-        let why = "must be empty; send the first message with POST /v1/responses and its `conversation`";
+        let why =
+            "must be empty; send the first message with POST /v1/responses and its `conversation`";
         return Err(Problem::invalid("items", why));
     }
     let shown = |made: Conversation| {
         let id = made.id;
-        created(&uri, id, ConversationView::of(made, &headers))
+        created(&uri, id, ConversationView::of(made, &headers)).into_response()
     };
     if let Some(title) = &new.title {
         check_text("title", title, 200)?;
@@ -119,7 +121,9 @@ pub(super) async fn create(
     }
     let id = earlier.ok_or(Error::Repeated)?.conversation;
     let made = app::chat::conversations::get(&app, principal, id).await?;
-    Ok(shown(made))
+    let mut again = shown(made);
+    mark_replayed(&mut again);
+    Ok(again)
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

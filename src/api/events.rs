@@ -129,7 +129,9 @@ pub(super) fn until_end(
 }
 
 fn end(reason: StreamEnd) -> Event {
-    let event = Event::default().event("end").json_data(EndOfStream { reason });
+    let event = Event::default()
+        .event("end")
+        .json_data(EndOfStream { reason });
     event.expect("a reason is plain data that can be written")
 }
 

@@ -28,7 +28,9 @@ use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
-    ApiState, page,
+    ApiState,
+    once::REPLAYED,
+    page,
     problem::{ErrorFormat, Problem},
     web,
 };
@@ -97,7 +99,9 @@ where
     }));
     let compressed = SizeAbove::new(COMPRESSED_ABOVE).and(
         |_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions| {
-            headers.get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json")
+            headers
+                .get(header::CONTENT_TYPE)
+                .is_some_and(|media| media == "application/json")
         },
     );
     let wrapped = wrapped.layer(CompressionLayer::new().compress_when(compressed));
@@ -167,6 +171,7 @@ fn cors(config: &Config) -> Option<CorsLayer> {
             HeaderName::from_static("x-conversation-id"),
             HeaderName::from_static("x-run-id"),
             HeaderName::from_static("x-should-retry"),
+            REPLAYED,
             HeaderName::from_static("x-ignored-parameters"),
             HeaderName::from_static("ratelimit"),
             HeaderName::from_static("ratelimit-policy"),

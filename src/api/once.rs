@@ -29,6 +29,9 @@ use domain::{
     secret::Secret,
 };
 
+/// The header of an answer that was given before.
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
 impl From<&Principal> for RequestOwner {
     fn from(principal: &Principal) -> Self {
         Self::User(principal.tenant, principal.user.clone())
@@ -136,5 +139,12 @@ fn restore(answer: &Secret) -> Result<Response, Problem> {
         let value = HeaderValue::try_from(value).map_err(Error::internal)?;
         response.headers_mut().insert(name, value);
     }
+    mark_replayed(&mut response);
     Ok(response)
+}
+
+/// Says that an answer is the one that an earlier request with the key has got.
+pub(super) fn mark_replayed(response: &mut Response) {
+    let headers = response.headers_mut();
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
 }

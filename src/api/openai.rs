@@ -32,6 +32,7 @@ use super::{
     answer_text::AnswerStyle,
     extract::{Caller, Path},
     limits::{self, RequestPermit},
+    once::mark_replayed,
     problem::Problem,
     request_key::AlwaysKeyed,
     turn::{AnswerOptions, OnDisconnect, Turn},
@@ -119,6 +120,7 @@ pub(super) async fn chat(
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
     let mut turn = turn.map_err(|problem| no_model(problem, &request.model))?;
     permit.release();
+    let is_replayed = turn.is_replayed();
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
     let head = CompletionInfo::new(turn.run(), &request.model);
     let mut response = if request.stream() {
@@ -128,6 +130,9 @@ pub(super) async fn chat(
         Box::pin(delivery.send(completion::complete(turn, head))).await?
     };
     add_headers(&mut response, conversation, run, &request.ignored());
+    if is_replayed {
+        mark_replayed(&mut response);
+    }
     Ok(response)
 }
 

@@ -675,6 +675,11 @@ impl Turn {
         }
     }
 
+    /// Whether the answer is that to an earlier request with the key of this one.
+    pub fn is_replayed(&self) -> bool {
+        self.has_named_key() && self.is_repeated()
+    }
+
     /// Whether an earlier request began the run. Each request that joins a run is counted before.
     fn is_repeated(&self) -> bool {
         self.repeats > 0

@@ -19,6 +19,7 @@ mod walk; // bad input to every route
 use std::collections::BTreeSet;
 
 use chatelaine::api;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::support::{
@@ -84,7 +85,9 @@ async fn a_deleted_conversation_is_gone_and_its_listeners_are_let_go() {
     ann.get(&format!("/v1/conversations/{conversation}"))
         .await
         .expect(404);
-    assert!(events.rest().await.is_empty());
+    let rest = events.rest().await;
+    assert_eq!(rest.len(), 1);
+    rest[0].data.has(json!({ "reason": "deleted" }));
 }
 
 #[tokio::test]
@@ -93,6 +96,11 @@ async fn the_document_is_served_and_describes_every_answer() {
     let served = world.nobody().get("/openapi.json").await.expect(200);
     let built: Value = api::openapi();
     assert_eq!(served, built);
+    let packed = world.nobody().with_header("accept-encoding", "gzip");
+    let packed = packed.request(Method::GET, "/openapi.json");
+    let packed = packed.send().await.unwrap();
+    assert_eq!(packed.headers()["content-encoding"], "gzip");
+    assert!(packed.bytes().await.unwrap().len() * 4 < built.to_string().len());
     let mut ids = BTreeSet::new();
     for (path, item) in served["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {

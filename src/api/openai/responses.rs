@@ -31,6 +31,7 @@ use crate::{
         answer_text::{AnswerStyle, Limiter},
         extract::{Caller, Path, Query},
         limits::{self, RequestPermit},
+        once::mark_replayed,
         paging::check_limit,
         problem::Problem,
         request_key::AlwaysKeyed,
@@ -97,6 +98,7 @@ pub(in crate::api) async fn create(
         is_stored: request.is_stored(),
         settings,
     };
+    let is_replayed = turn.is_replayed();
     let is_background = info.settings.background;
     let encoder = Encoder::new(info);
     let mut response = if request.stream() {
@@ -117,6 +119,9 @@ pub(in crate::api) async fn create(
             .await?
     };
     add_headers(&mut response, conversation, run, &request.ignored());
+    if is_replayed {
+        mark_replayed(&mut response);
+    }
     Ok(response)
 }
 

@@ -323,7 +323,10 @@ impl RunWorker {
         let mut rejected: Option<RejectedAnswer> = None;
         for step in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolset = toolset::select(&self.app, &self.run.principal, pack).await?;
-            let reply = match self.ask_model(pack, &toolset, rejected.as_ref(), step == 0).await? {
+            let reply = match self
+                .ask_model(pack, &toolset, rejected.as_ref(), step == 0)
+                .await?
+            {
                 StepOutcome::Replied(reply) => reply,
                 StepOutcome::Ended(ending) => return Ok(ending),
             };

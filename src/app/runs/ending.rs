@@ -134,7 +134,9 @@ pub async fn load_failure(app: &App, principal: &Principal, id: RunId) -> Result
     });
     let called = called_tools(&messages);
     let mut parts = messages.iter().flat_map(|message| &message.parts);
-    let code = parts.find_map(Part::failure).unwrap_or(ErrorCode::RunFailed);
+    let code = parts
+        .find_map(Part::failure)
+        .unwrap_or(ErrorCode::RunFailed);
     let is_superseded = reason == SUPERSEDED;
     let pack = app.packs.get(&run.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);

@@ -73,6 +73,19 @@ async fn clients_of_both_versions_find_where_and_how_to_call() {
     assert_eq!(card["security"], json!([{ "bearer": [] }]));
 }
 
+/// A client whose address has no slash at its end looks for the card beside it.
+#[tokio::test]
+async fn beside_the_agents_is_the_card_of_all() {
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &[]).await;
+    let all = ann.get("/.well-known/agent-card.json").await.expect(200);
+    let beside = ann
+        .get("/a2a/.well-known/agent-card.json")
+        .await
+        .expect(200);
+    assert_eq!(beside, all);
+}
+
 #[tokio::test]
 async fn an_agent_for_signed_in_users_is_no_more_there_than_one_that_is_not() {
     let fixture = SkillsFixture::new().await;

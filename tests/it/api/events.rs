@@ -11,7 +11,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    client::{Client, Event},
+    client::{Client, Event, Events},
     model::{Gate, text},
     world::World,
 };
@@ -207,10 +207,9 @@ async fn a_stop_ends_streams_and_the_answer_is_there_after_the_start() {
     let events = ann.listen(&id, None).await;
     let before = ann.messages(&id).await;
     let stopped = world.stop().await;
-    assert!(
-        events.rest().await.is_empty(),
-        "the stream ended without a broken event"
-    );
+    let rest = events.rest().await;
+    assert_eq!(rest.len(), 1, "the stream ended without a broken event");
+    rest[0].data.has(json!({ "reason": "stopping" }));
     let world = stopped.start().await;
     let ann = world.user("ann", &[]).await;
     assert_eq!(ann.messages(&id).await, before);
@@ -219,6 +218,30 @@ async fn a_stop_ends_streams_and_the_answer_is_there_after_the_start() {
         replayed.next().await.unwrap().data,
         without_nulls(&before[0])
     );
+}
+
+/// Within the leeway of clocks a token opens a stream as it makes a request, and no longer.
+#[tokio::test]
+async fn a_stream_lasts_as_long_as_its_token_is_taken_and_says_so() {
+    let world = World::shared().await;
+    let ann = world.user("late", &[]).await;
+    let id = ann.open("bank").await;
+    let late = world
+        .user_for_a_while("late", time::Duration::seconds(-27))
+        .await;
+    late.get("/v1/me").await.expect(200);
+    let events = late.listen(&id, None).await;
+    let news = late
+        .request(Method::GET, "/v1/events")
+        .send()
+        .await
+        .unwrap();
+    for events in [events, Events::of(news)] {
+        let last = events.rest().await.pop().unwrap();
+        assert_eq!(last.name, "end");
+        assert_eq!(last.data, json!({ "reason": "token_expired" }));
+    }
+    late.get("/v1/me").await.expect(401);
 }
 
 fn without_nulls(message: &Value) -> Value {

@@ -310,6 +310,10 @@ async fn every_request_with_a_key_is_done_once() {
         let (one, two) = (shared(&first, &case.same), shared(&second, &case.same));
         assert!(!one.is_empty(), "{path}");
         assert_eq!(one, two, "{path}");
+        if matches!(case.same, Same::Whole) || path.starts_with("/v1/chat/") {
+            let told = [&first, &second].map(|answer| answer.header("idempotent-replayed"));
+            assert_eq!(told, ["", "true"], "{path}");
+        }
         if !matches!(case.sent, Sent::Nothing) {
             let other = post(&client, &path, &case.sent, true).await;
             // A tenant of another name has other keys.

@@ -101,20 +101,32 @@ async fn a_request_and_a_tool_have_the_packs_words_in_the_readers_language() {
     assert_eq!(summary(&bob, &path(&request)).await, spanish);
     // A queue is one answer.
     let listed = async |query: &str| {
-        let all = bob.get(&format!("/v1/approvals?decidable=true{query}")).await;
+        let all = bob
+            .get(&format!("/v1/approvals?decidable=true{query}"))
+            .await;
         let all = all.expect(200)["items"].as_array().unwrap().clone();
-        all.into_iter().find(|one| one["id"] == request["id"]).unwrap()
+        all.into_iter()
+            .find(|one| one["id"] == request["id"])
+            .unwrap()
     };
     let without = listed("").await;
     assert_eq!(without["summary"].as_str().map(str::to_owned), spanish);
     assert_eq!(without["arguments"], Value::Null);
     let with = listed("&include=arguments").await;
     let alone = bob.get(&path(&request)).await.expect(200);
-    for name in ["arguments", "amounts", "args_sha256", "summary", "summary_template"] {
+    for name in [
+        "arguments",
+        "amounts",
+        "args_sha256",
+        "summary",
+        "summary_template",
+    ] {
         assert_eq!(with[name], alone[name], "{name}");
     }
     assert_eq!(with["arguments"]["amount"], "10.00");
-    bob.get("/v1/approvals?include=everything").await.expect(400);
+    bob.get("/v1/approvals?include=everything")
+        .await
+        .expect(400);
     let tools = staff.ann.get("/v1/agents/bank/tools").await.expect(200);
     let summary_of = |tool: &str| {
         let tools = tools["items"][0]["tools"].as_array().unwrap();

@@ -663,8 +663,14 @@ async fn an_endpoint_that_wants_an_answer_between_results_and_questions_gets_one
     ] {
         let stub = StrictProvider::start(Kind::Mistral).await;
         stub.refuse(move |body| {
-            let roles: Vec<_> = body["messages"].as_array()?.iter().map(|it| it["role"].as_str()).collect();
-            let is_refused = roles.windows(2).any(|pair| pair == [Some("tool"), Some("user")]);
+            let roles: Vec<_> = body["messages"]
+                .as_array()?
+                .iter()
+                .map(|it| it["role"].as_str())
+                .collect();
+            let is_refused = roles
+                .windows(2)
+                .any(|pair| pair == [Some("tool"), Some("user")]);
             is_refused.then(|| message.to_owned())
         });
         let history = vec![

@@ -295,7 +295,10 @@ async fn users_read_in_their_language_what_to_do_and_admins_what_the_model_said(
     ] {
         asked.store(status, Ordering::Relaxed);
         for who in ["bea", "alice"] {
-            let user = world.user(who, &["employee"]).await.with_header("accept-language", "es");
+            let user = world
+                .user(who, &["employee"])
+                .await
+                .with_header("accept-language", "es");
             let id = user.open("bank").await;
             let run = user.say_and_wait(&id, "hola").await;
             let told = run["error"].as_str().unwrap().to_owned();

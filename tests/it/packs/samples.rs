@@ -32,6 +32,77 @@ fn sample(id: &str, env: &Environment) -> Pack {
     Pack::clone(&store.get(&AgentId::parse(id).unwrap()).unwrap())
 }
 
+/// A service of the compose file has what the file and its stage of the Dockerfile give it, and nothing else. The file is
+/// read by its lines: names of services stand two columns in, and their variables six.
+#[test]
+fn the_packs_that_compose_mounts_load_with_what_compose_gives() {
+    let file = std::fs::read_to_string("docker-compose.yml").unwrap();
+    let docker = std::fs::read_to_string("Dockerfile").unwrap();
+    let (_, service) = file.split_once("\n  chatelaine:\n").unwrap();
+    let (service, _) = service.split_once("\nconfigs:").unwrap();
+    let (_, given) = service.split_once("    environment:\n").unwrap();
+    let given = given.lines().map_while(|line| line.strip_prefix("      "));
+    let pairs = given.map(|line| line.split_once(": ").unwrap());
+    let mut given: Vec<(String, String)> = pairs
+        .map(|(name, value)| (name.to_owned(), without_outside(value)))
+        .collect();
+    let stage = service.split("target: ").nth(1).unwrap();
+    let stage = stage.split([' ', '}']).next().unwrap();
+    for (at, text) in docker.split("\nFROM ").enumerate() {
+        let of_stage = text
+            .lines()
+            .next()
+            .unwrap()
+            .ends_with(&format!(" AS {stage}"));
+        for line in text.lines().filter(|_| at > 0 && of_stage) {
+            let pair = line
+                .strip_prefix("ENV ")
+                .and_then(|line| line.split_once('='));
+            given.extend(pair.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        }
+    }
+    let given: Vec<_> = given
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let mounted = service
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- ./"));
+    let mounted: Vec<_> = mounted
+        .filter_map(|line| line.strip_suffix(":ro"))
+        .collect();
+    assert_eq!(mounted.len(), 1);
+    for line in mounted {
+        let (folder, _) = line.split_once(':').unwrap();
+        let report = packs::check(Path::new(folder), &env(&given), None);
+        assert_eq!(
+            report.to_string(),
+            "1 pack: 0 errors, 0 warnings",
+            "{folder}"
+        );
+    }
+    for line in file.lines().filter(|line| line.contains("build: {")) {
+        let target = line
+            .split("target: ")
+            .nth(1)
+            .unwrap()
+            .trim_end_matches(" }");
+        assert!(docker.contains(&format!(" AS {target}\n")), "{target}");
+    }
+}
+
+/// What compose makes of a value when nothing is set outside.
+fn without_outside(value: &str) -> String {
+    let mut parts = value.split("${");
+    let mut text = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (variable, rest) = part.split_once('}').unwrap();
+        text.push_str(variable.split_once(":-").unwrap().1);
+        text.push_str(rest);
+    }
+    text
+}
+
 #[test]
 fn all_load_without_a_warning_when_their_variables_are_set() {
     let report = packs::check(Path::new("packs"), &env(VARIABLES), None);

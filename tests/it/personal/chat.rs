@@ -150,6 +150,40 @@ async fn cancel_ends_a_flow_at_every_step() {
     );
 }
 
+/// A page that was reloaded draws a field for a question that is open, and for no other.
+#[tokio::test]
+async fn a_history_says_which_questions_are_over() {
+    let notes = Notes::start().await;
+    let world = notes.world().await;
+    let ann = world.user("ann", &[]).await;
+    let chat = ann.open("notes").await;
+    let closed = |messages: &[Value]| -> Vec<bool> {
+        let parts = messages
+            .iter()
+            .flat_map(|it| it["parts"].as_array().unwrap());
+        let prompts = parts.filter(|part| part["type"] == "prompt");
+        prompts.map(|part| part["closed"] == true).collect()
+    };
+    for (line, expected) in [
+        ("/connect notes", vec![false]),
+        ("/connect notes", vec![true, false]),
+        ("/cancel", vec![true, true]),
+    ] {
+        say(&ann, &chat, line).await;
+        let messages = ann.messages(&chat).await;
+        assert_eq!(closed(&messages), expected, "{line}");
+        let mut replayed = ann.listen(&chat, Some(0)).await;
+        let mut read = Vec::new();
+        while read.len() < messages.len() {
+            let event = replayed.next().await.unwrap();
+            if event.name == "message" {
+                read.push(event.data);
+            }
+        }
+        assert_eq!(closed(&read), expected, "{line}");
+    }
+}
+
 #[tokio::test]
 async fn a_second_flow_replaces_the_first_and_other_words_leave_the_list_alone() {
     let notes = Notes::start().await;

@@ -50,9 +50,17 @@ fn conversation(chunks: &[Value]) -> &Value {
 
 #[tokio::test]
 async fn the_official_client_reads_texts_tools_approvals_and_errors() {
+    // Of this year and of the one before.
+    for package in ["'ai'", "'ai-6'"] {
+        let module = include_str!("aisdk.mjs").replace("'ai'", package);
+        reads_everything(&module).await;
+    }
+}
+
+async fn reads_everything(module: &str) {
     let world = world().await;
     let ann = world.user("ann", &["employee"]).await;
-    let seen = node::run(include_str!("aisdk.mjs"), &world.url, &ann).await;
+    let seen = node::run(module, &world.url, &ann).await;
     let rate = json!({ "from": "EUR", "to": "USD" });
     assert_eq!(seen["hello"], json!([["step-start"], ["text", "Hello."]]));
     let tool = json!([

@@ -458,11 +458,31 @@ impl World {
         self.token(tenant, person).await
     }
 
+    /// Somebody whose token ends so long from now.
+    pub async fn user_for_a_while(&self, user: &str, left: time::Duration) -> Client {
+        let person = development::DevelopmentUser {
+            user: user.to_owned(),
+            ..Default::default()
+        };
+        self.token_for(&self.tenant, person, left).await
+    }
+
     async fn token(&self, tenant: &Tenant, person: development::DevelopmentUser) -> Client {
+        self.token_for(tenant, person, time::Duration::hours(1))
+            .await
+    }
+
+    async fn token_for(
+        &self,
+        tenant: &Tenant,
+        person: development::DevelopmentUser,
+        left: time::Duration,
+    ) -> Client {
         let (data, tenant) = (self.config.data.clone(), tenant.clone());
-        let token = self.in_process(|app, db| async move {
-            let (now, life) = (app.clock.now(), time::Duration::hours(1));
-            development::token(&db, &data, &tenant, &person, now..now + life).await
+        let token = self.in_process(move |app, db| async move {
+            let now = app.clock.now();
+            let begin = now - time::Duration::hours(1);
+            development::token(&db, &data, &tenant, &person, begin..now + left).await
         });
         self.client(&token.await.unwrap())
     }

@@ -149,7 +149,12 @@ async fn a_server_that_is_switched_off_stays_with_the_run_at_work() {
     world.change_server(json!({ "enabled": false }));
     world.app().packs.reload();
     assert_eq!(ended(&fin, &run).await["status"], "succeeded");
-    let offered: Vec<_> = world.model.requests().iter().map(|it| tool_names(&it.body).len()).collect();
+    let offered: Vec<_> = world
+        .model
+        .requests()
+        .iter()
+        .map(|it| tool_names(&it.body).len())
+        .collect();
     assert_eq!(offered[0], offered[1]);
     assert_eq!(offered[0], offered[2]);
     assert_eq!(other.executions("get_exchange_rate"), 1);

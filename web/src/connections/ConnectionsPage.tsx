@@ -108,7 +108,7 @@ const changed = (agent: string) => Promise.all([
 
 /** Enter, replace, test, remove. */
 function Personal({ agent, view }: { agent: string; view: View }) {
-  const { say } = useTexts();
+  const { say, nameOf } = useTexts();
   const [isOpen, setIsOpen] = useState(false);
   const [tested, setTested] = useState<Schemas['Tested']>();
   const [isAwaited, setIsAwaited] = useState(false);
@@ -137,7 +137,7 @@ function Personal({ agent, view }: { agent: string; view: View }) {
         {isEntered && <ConfirmButton label={say('remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
       </Flex>
       {isWaiting && <Notice tone="plain" role="status">{say('connection.awaited')}</Notice>}
-      {tested && <Notice tone={tested.ok ? 'good' : tested.reason ? 'bad' : 'wait'} role="status">{tested.message}</Notice>}
+      {tested && <Notice tone={tested.ok ? 'good' : tested.reason ? 'bad' : 'wait'} role="status">{tested.reason ? nameOf('refused', tested.reason) : say(tested.ok ? 'tested.ok' : 'tested.unproven')}</Notice>}
       <Failure error={error} />
     </>
   );

@@ -27,11 +27,15 @@ export function Notice({ tone, role, children }: { tone: keyof typeof TONES; rol
   );
 }
 
-/** What went wrong, and how to try again. */
+/** What went wrong, and how to try again. The service's own words say more, and are English. */
 export function Failure({ error, retry }: { error: Error | null | undefined; retry?: () => void }) {
-  const { say } = useTexts();
+  const { say, language, nameOf } = useTexts();
   if (!error) return null;
-  const text = error instanceof Refused ? error.message : say('error.network');
+  const inWords = ({ code, message }: Refused) => {
+    const words = nameOf('refused', code);
+    return language === 'en' || words === code ? message : words;
+  };
+  const text = error instanceof Refused ? inWords(error) : say('error.network');
   return <Notice tone="bad" role="alert">{text} {retry && <Button type="button" size="1" variant="outline" ml="2" onClick={retry}>{say('retry')}</Button>}</Notice>;
 }
 

@@ -121,7 +121,9 @@ impl RunWorker {
         tracing::warn!(code = error.code(), cause, "the model did not answer");
         let seconds = error.passes_after().unwrap_or_default().as_secs().max(1);
         let values = [("seconds", seconds.to_string())];
-        let values = values.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let values = values
+            .each_ref()
+            .map(|(name, value)| (*name, value.as_str()));
         let key = match error {
             ModelError::NoModel => Key::AgentHasNoModel,
             ModelError::Unauthorized(_)

@@ -61,10 +61,13 @@ pub async fn listen(
     stream.last = after.unwrap_or(newest).clamp(0, newest);
     if stream.last < newest {
         stream.read_rows(&mut tx).await?;
-        let messages = stream.ready.iter_mut().filter_map(|event| match &mut event.kind {
-            EventKind::Message(message) => Some(message),
-            EventKind::Run { .. } => None,
-        });
+        let messages = stream
+            .ready
+            .iter_mut()
+            .filter_map(|event| match &mut event.kind {
+                EventKind::Message(message) => Some(message),
+                EventKind::Run { .. } => None,
+            });
         close_old_prompts(app, &mut tx, id, messages.collect()).await?;
     }
     Ok(stream)

@@ -176,8 +176,12 @@ pub(super) async fn close_old_prompts(
     id: ConversationId,
     messages: Vec<&mut Message>,
 ) -> Result<()> {
-    let has_prompt =
-        |message: &Message| message.parts.iter().any(|part| matches!(part, Part::Prompt(_)));
+    let has_prompt = |message: &Message| {
+        message
+            .parts
+            .iter()
+            .any(|part| matches!(part, Part::Prompt(_)))
+    };
     if !messages.iter().any(|message| has_prompt(message)) {
         return Ok(());
     }
@@ -188,7 +192,10 @@ pub(super) async fn close_old_prompts(
     if is_open {
         let before = MessageRange::Before(i64::MAX);
         let newest = store::messages::list(tx, id, None, before, NEWEST).await?;
-        open = newest.iter().find(|message| has_prompt(message)).map(|message| message.id);
+        open = newest
+            .iter()
+            .find(|message| has_prompt(message))
+            .map(|message| message.id);
     }
     close_prompts(messages, open);
     Ok(())
