@@ -140,15 +140,47 @@ const HEADERS: [(&str, &str, &str); 12] = [
     ("Allow", "string", "The methods that the path takes."),
     ("ETag", "string", "For `If-Match` of a change."),
     ("Location", "string", "Where it is."),
-    ("RateLimit", "string", "How many requests are left: `\"requests\";r=599;t=1`, and one more after `t` seconds."),
-    ("RateLimit-Policy", "string", "How many requests a minute has: `\"requests\";q=600;w=60`."),
-    ("Retry-After", "integer", "After how many seconds the same request may be sent again."),
-    ("WWW-Authenticate", "string", "How to authenticate (RFC 6750)."),
-    ("x-conversation-id", "string", "The conversation in which the run is."),
-    ("x-ignored-parameters", "string", "The parameters that have no effect here, separated by commas."),
-    ("x-request-id", "string", "The id of the request, which the log has, too."),
+    (
+        "RateLimit",
+        "string",
+        "How many requests are left: `\"requests\";r=599;t=1`, and one more after `t` seconds.",
+    ),
+    (
+        "RateLimit-Policy",
+        "string",
+        "How many requests a minute has: `\"requests\";q=600;w=60`.",
+    ),
+    (
+        "Retry-After",
+        "integer",
+        "After how many seconds the same request may be sent again.",
+    ),
+    (
+        "WWW-Authenticate",
+        "string",
+        "How to authenticate (RFC 6750).",
+    ),
+    (
+        "x-conversation-id",
+        "string",
+        "The conversation in which the run is.",
+    ),
+    (
+        "x-ignored-parameters",
+        "string",
+        "The parameters that have no effect here, separated by commas.",
+    ),
+    (
+        "x-request-id",
+        "string",
+        "The id of the request, which the log has, too.",
+    ),
     ("x-run-id", "string", "The run that answers."),
-    ("x-should-retry", "string", "`false`: the request has begun something, so a client must not send it again by itself."),
+    (
+        "x-should-retry",
+        "string",
+        "`false`: the request has begun something, so a client must not send it again by itself.",
+    ),
 ];
 /// The ends of the paths that begin a run and answer with what it says: their answers name the run.
 const ANSWERED: [&str; 5] = [
@@ -167,6 +199,8 @@ const OF_ADMINS: [&str; 4] = [
     "/v1/oauth-clients",
 ];
 const SCHEMAS: &str = "#/components/schemas/";
+/// Real answers, which `.ci/examples` has collected.
+const EXAMPLES: &str = include_str!("examples.json");
 
 /// The ends of the paths whose `POST` takes an `Idempotency-Key`, because it makes or begins something.
 const KEYED: [&str; 16] = [
@@ -204,8 +238,8 @@ const EVENTS: [(&str, &str, usize); 10] = [
 
 /// Completes the document that the handlers declare.
 pub(super) fn complete(openapi: OpenApi) -> Value {
-    let mut document = serde_json::to_value(tell_apart(openapi))
-        .expect("a document of plain data can be written");
+    let mut document =
+        serde_json::to_value(tell_apart(openapi)).expect("a document of plain data can be written");
     document["servers"] = json!([{ "url": "/", "description": "Where this document was read" }]);
     type_events(&mut document);
     if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
@@ -234,7 +268,28 @@ pub(super) fn complete(openapi: OpenApi) -> Value {
         }
     }
     open_objects(&mut document);
+    add_examples(&mut document);
     document
+}
+
+/// Adds the examples: of bodies and answers by operation and status, and of schemas.
+fn add_examples(document: &mut Value) {
+    let examples: Value = serde_json::from_str(EXAMPLES).expect("the file is JSON");
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let operations = paths.flat_map(|(_, item)| item.as_object_mut().into_iter().flatten());
+    for (_, operation) in operations {
+        let id = operation["operationId"].as_str().unwrap_or_default();
+        for (of, example) in examples["operations"][id].as_object().into_iter().flatten() {
+            let described = match of.as_str() {
+                "request" => &mut operation["requestBody"],
+                status => &mut operation["responses"][status],
+            };
+            described["content"]["application/json"]["example"] = example.clone();
+        }
+    }
+    for (name, of_schema) in examples["schemas"].as_object().into_iter().flatten() {
+        document["components"]["schemas"][name]["examples"] = of_schema.clone();
+    }
 }
 
 fn parameters(operation: &Value) -> impl Iterator<Item = &Value> {
@@ -251,7 +306,11 @@ pub(super) fn keep_for_users(mut document: Value) -> Value {
         paths.retain(|path, _| is_for_users(path));
     }
     let mut used = BTreeSet::new();
-    add_used(&document["paths"], &document["components"]["schemas"], &mut used);
+    add_used(
+        &document["paths"],
+        &document["components"]["schemas"],
+        &mut used,
+    );
     if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
         schemas.retain(|name, _| used.contains(name));
     }
@@ -268,7 +327,9 @@ fn add_used(part: &Value, schemas: &Value, used: &mut BTreeSet<String>) {
             {
                 add_used(&schemas[name], schemas, used);
             }
-            fields.values().for_each(|field| add_used(field, schemas, used));
+            fields
+                .values()
+                .for_each(|field| add_used(field, schemas, used));
         }
         Value::Array(items) => items.iter().for_each(|item| add_used(item, schemas, used)),
         _ => {}
@@ -396,19 +457,33 @@ fn add_headers(path: &str, method: &str, takes_etag: bool, operation: &mut Value
         if response["description"].as_str().is_none_or(str::is_empty) {
             response["description"] = json!(meaning);
         }
-        let is_refused_at_work = is_answered && ["400", "409", "502", "503"].contains(&status.as_str());
+        let is_refused_at_work =
+            is_answered && ["400", "409", "502", "503"].contains(&status.as_str());
         let ignores = is_answered && !path.contains("/ui/") && !path.contains("/skills/");
         let sent = [
             ("x-request-id", true),
             ("Location", status == "201" || status == "202" && begins_run),
             ("ETag", takes_etag && method != "delete" && is_done),
             ("RateLimit", is_counted && (is_done || status == "429")),
-            ("RateLimit-Policy", is_counted && (is_done || status == "429")),
+            (
+                "RateLimit-Policy",
+                is_counted && (is_done || status == "429"),
+            ),
             ("Retry-After", status == "429" || status == "503"),
             ("WWW-Authenticate", status == "401"),
             ("Allow", status == "405"),
-            ("x-conversation-id", is_answered && is_done || is_refused_at_work || is_streamed_again && status == "200"),
-            ("x-run-id", is_answered && is_done || is_refused_at_work || is_streamed_again && status == "200"),
+            (
+                "x-conversation-id",
+                is_answered && is_done
+                    || is_refused_at_work
+                    || is_streamed_again && status == "200",
+            ),
+            (
+                "x-run-id",
+                is_answered && is_done
+                    || is_refused_at_work
+                    || is_streamed_again && status == "200",
+            ),
             ("x-ignored-parameters", ignores && is_done),
             ("x-should-retry", is_refused_at_work),
         ];
@@ -487,8 +562,7 @@ fn type_events(document: &mut Value) {
         ("/v1/events", "UserEvent"),
     ] {
         let stream = &mut document["paths"][path]["get"]["responses"]["200"]["content"];
-        stream["text/event-stream"]["schema"] =
-            json!({ "$ref": format!("{SCHEMAS}{schema}") });
+        stream["text/event-stream"]["schema"] = json!({ "$ref": format!("{SCHEMAS}{schema}") });
     }
 }
 
