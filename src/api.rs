@@ -77,8 +77,10 @@ pub use server::{Listeners, answer_while_starting, serve};
 use self::limits::Limits;
 use crate::app::App;
 
-/// The OpenAPI document as text, made for the first request.
+/// The OpenAPI document as text, made for the first request, and the one for users.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi().to_string().into());
+static DOCUMENT_FOR_USERS: LazyLock<Bytes> =
+    LazyLock::new(|| openapi_for_users().to_string().into());
 
 /// The state that handlers and extractors receive. Each request clones it a dozen times, so it is one pointer.
 #[derive(Clone)]
@@ -153,6 +155,11 @@ pub fn openapi() -> serde_json::Value {
             .merge(metrics())
             .into_openapi(),
     )
+}
+
+/// The OpenAPI document of what the frontends of users call.
+pub fn openapi_for_users() -> serde_json::Value {
+    document::keep_for_users(openapi())
 }
 
 /// The routes that people and their frontends use.

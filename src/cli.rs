@@ -109,7 +109,11 @@ enum Command {
     /// End what was open in a database that was restored to an earlier time, before any replica starts.
     Restored(restored::Args),
     /// Print the OpenAPI document.
-    Openapi,
+    Openapi {
+        /// Only what the frontends of users call.
+        #[arg(long, value_parser = ["user"])]
+        audience: Option<String>,
+    },
     /// Become a server that is a child of the service, with less than the service may.
     #[command(hide = true, name = LAUNCH)]
     LaunchChild(launch_child::Args),
@@ -260,7 +264,10 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
             let run = async |db| restored::run(args, &db, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
-        Command::Openapi => print_line(&serde_json::to_string_pretty(&api::openapi())?),
+        Command::Openapi { audience } => {
+            let document = audience.map_or_else(api::openapi, |_| api::openapi_for_users());
+            print_line(&serde_json::to_string_pretty(&document)?);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -38,10 +38,12 @@ use domain::{
     principal::Principal,
 };
 
-/// What an agent is and can do, for other agents. Without a credential: of an agent that takes guests, what those may.
-#[utoipa::path(get, path = "/a2a/{agent}/.well-known/agent-card.json", tag = "a2a",
-    security((), ("bearer" = [])), params(("agent" = String, Path)),
-    responses((status = 200, body = Object)))]
+/// What an agent is and can do, for other agents.
+///
+/// Without a credential the card tells what guests may do, of an agent that takes guests. With one, it tells what
+/// the caller may do.
+#[utoipa::path(get, path = "/a2a/{agent}/.well-known/agent-card.json", operation_id = "getAgentCard", tag = "a2a",
+    security((), ("bearer" = [])), params(("agent" = String, Path)), responses((status = 200, body = Object)))]
 pub(super) async fn card(
     State(app): State<Arc<App>>,
     MaybeAuthenticated(caller): MaybeAuthenticated,
@@ -57,9 +59,11 @@ pub(super) async fn card(
     ))
 }
 
-/// What all agents here are and can do, in one card. Their skills are called `agent/skill`.
-#[utoipa::path(get, path = "/.well-known/agent-card.json", tag = "a2a", security((), ("bearer" = [])),
-    responses((status = 200, body = Object)))]
+/// What all agents here are and can do, in one card.
+///
+/// Their skills are called `agent/skill`. What the caller may not use is left out.
+#[utoipa::path(get, path = "/.well-known/agent-card.json", operation_id = "getCardOfAllAgents", tag = "a2a",
+    security((), ("bearer" = [])), responses((status = 200, body = Object)))]
 pub(super) async fn card_of_all(
     State(app): State<Arc<App>>,
     MaybeAuthenticated(caller): MaybeAuthenticated,
@@ -69,10 +73,14 @@ pub(super) async fn card_of_all(
     ))
 }
 
-/// Call an agent by A2A (JSON-RPC): `SendMessage`, `GetTask`, `CancelTask`, `GetExtendedAgentCard`, and their names of
-/// version 0.3. `metadata.skillId` names a skill, which is then called without a model.
-#[utoipa::path(post, path = "/a2a/{agent}", tag = "a2a", request_body = Object, params(("agent" = String, Path),
-    ("A2A-Version" = Option<String>, Header)), responses((status = 200, body = Object)))]
+/// Call an agent by A2A (JSON-RPC).
+///
+/// The methods are `SendMessage`, `GetTask`, `CancelTask`, `GetExtendedAgentCard`, and their names of version 0.3.
+/// `metadata.skillId` names a skill, which is then called without a model. A refusal is an error of JSON-RPC with
+/// the status 200.
+#[utoipa::path(post, path = "/a2a/{agent}", operation_id = "callAgent", tag = "a2a", request_body = Object,
+    params(("agent" = String, Path), ("A2A-Version" = Option<String>, Header)),
+    responses((status = 200, body = Object)))]
 pub(super) async fn call(
     State(state): State<ApiState>,
     caller: Caller,
@@ -94,8 +102,10 @@ pub(super) async fn call(
     .await
 }
 
-/// Call any agent here by A2A. `metadata.skillId` is `agent/skill`.
-#[utoipa::path(post, path = "/a2a", tag = "a2a", request_body = Object,
+/// Call any agent here by A2A.
+///
+/// As for one agent, except that `metadata.skillId` is `agent/skill`.
+#[utoipa::path(post, path = "/a2a", operation_id = "callAnyAgent", tag = "a2a", request_body = Object,
     params(("A2A-Version" = Option<String>, Header)), responses((status = 200, body = Object)))]
 pub(super) async fn call_any(
     State(state): State<ApiState>,

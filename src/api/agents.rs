@@ -27,8 +27,11 @@ pub(super) struct List<T: utoipa::ToSchema> {
     pub(super) items: Vec<T>,
 }
 
-/// The agents I may talk to.
-#[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = List<AgentView>)))]
+/// The agents that the caller may talk to.
+///
+/// For every user and guest. Which agents there are depends on the caller's claims.
+#[utoipa::path(get, path = "/v1/agents", operation_id = "listAgents", tag = "agents",
+    responses((status = 200, body = List<AgentView>)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -40,8 +43,10 @@ pub(super) async fn list(
 }
 
 /// One agent.
-#[utoipa::path(get, path = "/v1/agents/{agent}", tag = "agents", params(("agent" = String, Path)),
-    responses((status = 200, body = AgentView)))]
+///
+/// An agent that the caller may not talk to is not found.
+#[utoipa::path(get, path = "/v1/agents/{agent}", operation_id = "getAgent", tag = "agents",
+    params(("agent" = String, Path)), responses((status = 200, body = AgentView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -64,9 +69,11 @@ pub(super) struct ToolsQuery {
     user: Option<String>,
 }
 
-/// My tools at this agent, by server.
-#[utoipa::path(get, path = "/v1/agents/{agent}/tools", tag = "agents", params(("agent" = String, Path), ToolsQuery),
-    responses((status = 200, body = List<ServerTools>)))]
+/// The caller's tools at an agent, by server.
+///
+/// With `explain`, the tools that the caller does not get come along, each with the reason.
+#[utoipa::path(get, path = "/v1/agents/{agent}/tools", operation_id = "listTools", tag = "agents",
+    params(("agent" = String, Path), ToolsQuery), responses((status = 200, body = List<ServerTools>)))]
 pub(super) async fn tools(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -93,10 +100,12 @@ pub(super) async fn tools(
     Ok(axum::Json(List { items }))
 }
 
-/// The prompts of this agent's servers that I can use. One is used by saying its `command` in a conversation, with
-/// `name=value` for each argument behind it; a value with blanks stands in double quotes.
-#[utoipa::path(get, path = "/v1/agents/{agent}/prompts", tag = "agents", params(("agent" = String, Path)),
-    responses((status = 200, body = List<PromptView>)))]
+/// The prompts of an agent's servers that the caller can use.
+///
+/// One is used by saying its `command` in a conversation, with `name=value` for each argument behind it; a value
+/// with blanks stands in double quotes.
+#[utoipa::path(get, path = "/v1/agents/{agent}/prompts", operation_id = "listPrompts", tag = "agents",
+    params(("agent" = String, Path)), responses((status = 200, body = List<PromptView>)))]
 pub(super) async fn prompts(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -108,9 +117,11 @@ pub(super) async fn prompts(
     }))
 }
 
-/// The servers of this agent that I can use, and how each connection is.
-#[utoipa::path(get, path = "/v1/agents/{agent}/connections", tag = "agents", params(("agent" = String, Path)),
-    responses((status = 200, body = List<ConnectionView>)))]
+/// The servers of an agent that the caller can use, and how each connection is.
+///
+/// A personal server that wants a credential says so in its state.
+#[utoipa::path(get, path = "/v1/agents/{agent}/connections", operation_id = "listConnections", tag = "agents",
+    params(("agent" = String, Path)), responses((status = 200, body = List<ConnectionView>)))]
 pub(super) async fn connections(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -133,8 +144,10 @@ pub(super) struct AgentServersQuery {
     explain: bool,
 }
 
-/// The servers that this agent takes from the registry.
-#[utoipa::path(get, path = "/v1/agents/{agent}/servers", tag = "agents",
+/// The servers that an agent takes from the registry.
+///
+/// For whoever may talk to the agent. Addresses and credentials are not in it.
+#[utoipa::path(get, path = "/v1/agents/{agent}/servers", operation_id = "listServersOfAgent", tag = "agents",
     params(("agent" = String, Path), AgentServersQuery), responses((status = 200, body = List<ServerView>)))]
 pub(super) async fn servers(
     State(app): State<Arc<App>>,
@@ -163,10 +176,11 @@ pub(super) struct MenuQuery {
     conversation: Option<ConversationId>,
 }
 
-/// My menu at this agent: what I can choose now, and how much waits behind it. A choice is posted to a
-/// conversation as `{"menu": "<id>"}`.
-#[utoipa::path(get, path = "/v1/agents/{agent}/menu", tag = "agents", params(("agent" = String, Path), MenuQuery),
-    responses((status = 200, body = MenuView)))]
+/// The caller's menu at an agent: what can be chosen now, and how much waits behind it.
+///
+/// A choice is posted to a conversation as `{"menu": "<id>"}`.
+#[utoipa::path(get, path = "/v1/agents/{agent}/menu", operation_id = "getMenu", tag = "agents",
+    params(("agent" = String, Path), MenuQuery), responses((status = 200, body = MenuView)))]
 pub(super) async fn menu(
     State(app): State<Arc<App>>,
     caller: Caller,

@@ -32,10 +32,19 @@ use crate::app::{
 };
 use domain::approval::Kind;
 
-/// Run an agent in a thread, and stream what happens as AG-UI events. A second request with the same `runId` gets the
-/// run of the first.
-#[utoipa::path(post, path = "/v1/agui/{agent}", tag = "agui", params(("agent" = String, Path)),
-    request_body = RunInput, responses((status = 200, body = AguiEvent, content_type = "text/event-stream")))]
+/// Run an agent in a thread, and stream what happens as AG-UI events.
+///
+/// A second request with the same `runId` gets the run of the first. A request that only answers interrupts begins
+/// no run. What fails after the stream has begun is `RUN_ERROR` in it.
+#[utoipa::path(post, path = "/v1/agui/{agent}", operation_id = "runAgent", tag = "agui",
+    params(("agent" = String, Path)), request_body = RunInput,
+    responses((status = 200, body = AguiEvent, content_type = "text/event-stream"),
+        (status = 400, description = "unsupported, unknown_reference, turn_failed_after_call, answer_pending"),
+        (status = 409,
+            description = "conversation_busy, run_cancelled, already_decided, already_voted, approval_revoked, \
+            arguments_changed, question_closed"),
+        (status = 429, description = "too_many_streams, too_many_runs, quota_exceeded"),
+        (status = 502, description = "run_failed"), (status = 503, description = "stopping")))]
 pub(super) async fn run(
     State(state): State<ApiState>,
     caller: Caller,

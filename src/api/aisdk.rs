@@ -45,8 +45,18 @@ const CHATS: &str = "ui:";
 const MAX_CHAT: usize = 200;
 
 /// Say something in a chat, and stream the answer as UI messages of the AI SDK.
-#[utoipa::path(post, path = "/v1/ui/chat", tag = "ui", request_body = UiChatRequest,
-    responses((status = 200, body = UiChunk, content_type = "text/event-stream")))]
+///
+/// The chat's `id` names the conversation, which the first message begins. The same message again gets the answer
+/// of the first. What fails after the stream has begun is an error part of it.
+#[utoipa::path(post, path = "/v1/ui/chat", operation_id = "sendChatMessage", tag = "ui",
+    request_body = UiChatRequest,
+    responses((status = 200, body = UiChunk, content_type = "text/event-stream"),
+        (status = 400, description = "unsupported, unknown_reference, turn_failed_after_call, answer_pending"),
+        (status = 409,
+            description = "conversation_busy, run_cancelled, already_decided, already_voted, approval_revoked, \
+            arguments_changed, question_closed"),
+        (status = 429, description = "too_many_streams, too_many_runs, quota_exceeded"),
+        (status = 502, description = "run_failed"), (status = 503, description = "stopping")))]
 pub(super) async fn chat(
     State(state): State<ApiState>,
     caller: Caller,
@@ -116,9 +126,13 @@ async fn answer_responses(
     ))
 }
 
-/// The answer that a chat waits for, from its beginning. 204 when there is none.
-#[utoipa::path(get, path = "/v1/ui/chat/{id}/stream", tag = "ui", params(("id" = String, Path)),
-    responses((status = 200, body = UiChunk, content_type = "text/event-stream"), (status = 204)))]
+/// The answer that a chat waits for, from its beginning.
+///
+/// 204 when there is none, so that a page that is loaded again may always ask.
+#[utoipa::path(get, path = "/v1/ui/chat/{id}/stream", operation_id = "resumeChatStream", tag = "ui",
+    params(("id" = String, Path)),
+    responses((status = 200, body = UiChunk, content_type = "text/event-stream"), (status = 204),
+        (status = 429, description = "too_many_streams")))]
 pub(super) async fn resume(
     State(state): State<ApiState>,
     caller: Caller,

@@ -111,8 +111,11 @@ pub(super) struct ApprovalPage {
 }
 
 /// Calls that wait or waited for consent.
-#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(ApprovalsQuery),
-    responses((status = 200, body = ApprovalPage)))]
+///
+/// For requesters their own, for approvers those of the agents and tools whose role they hold. A queue is
+/// `decidable=true&order=oldest&include=arguments`.
+#[utoipa::path(get, path = "/v1/approvals", operation_id = "listApprovals", tag = "approvals",
+    params(ApprovalsQuery), responses((status = 200, body = ApprovalPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -144,8 +147,10 @@ pub(super) async fn list(
 }
 
 /// One of them by its id or code, with everything that a decision needs.
-#[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path)),
-    responses((status = 200, body = ApprovalView)))]
+///
+/// For its requester and its approvers. The `args_sha256` of the answer is what a decision names.
+#[utoipa::path(get, path = "/v1/approvals/{id}", operation_id = "getApproval", tag = "approvals",
+    params(("id" = String, Path)), responses((status = 200, body = ApprovalView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -172,10 +177,16 @@ pub(super) struct NewDecision {
     args_sha256: String,
 }
 
-/// Approve or reject what was shown, or confirm or decline it as its requester: this request, by its id, with these arguments, by their hash. The same decision again
-/// is answered the same; another one, or one that comes too late, or about something else than what was shown: 409.
-#[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path)),
-    request_body = NewDecision, responses((status = 200, body = ApprovalView)))]
+/// Approve or reject what was shown, or confirm or decline it as its requester.
+///
+/// The decision is about one request, by its id, with these arguments, by their hash. The same decision again is
+/// answered the same; another one, one that comes too late, or one about something else than what was shown is
+/// refused.
+#[utoipa::path(post, path = "/v1/approvals/{id}/decision", operation_id = "decideApproval", tag = "approvals",
+    params(("id" = String, Path)), request_body = NewDecision,
+    responses((status = 200, body = ApprovalView), (status = 409,
+            description = "arguments_changed, already_decided, already_voted, approval_revoked, \
+            arguments_unreadable, lookalike_user")))]
 pub(super) async fn decide(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -222,8 +233,11 @@ fn other_request_error(approval: &Approval) -> Error {
 }
 
 /// Take one's own request back.
-#[utoipa::path(post, path = "/v1/approvals/{id}/cancel", tag = "approvals", params(("id" = String, Path)),
-    responses((status = 200, body = ApprovalView)))]
+///
+/// For its requester, while it is open. Again is answered the same.
+#[utoipa::path(post, path = "/v1/approvals/{id}/cancel", operation_id = "cancelApproval", tag = "approvals",
+    params(("id" = String, Path)),
+    responses((status = 200, body = ApprovalView), (status = 409, description = "already_decided")))]
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -245,9 +259,13 @@ pub(super) struct NewOutcome {
     note: Option<String>,
 }
 
-/// Record what really happened to a call of unknown outcome. It runs nothing.
-#[utoipa::path(post, path = "/v1/approvals/{id}/outcome", tag = "approvals", params(("id" = String, Path)),
-    request_body = NewOutcome, responses((status = 200, body = ApprovalView)))]
+/// Record what really happened to a call of unknown outcome.
+///
+/// For its approvers and for a requester who has confirmed it. It runs nothing. The first word counts, and the
+/// same again is answered the same.
+#[utoipa::path(post, path = "/v1/approvals/{id}/outcome", operation_id = "recordOutcome", tag = "approvals",
+    params(("id" = String, Path)), request_body = NewOutcome,
+    responses((status = 200, body = ApprovalView), (status = 409, description = "outcome_known")))]
 pub(super) async fn record(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -275,13 +293,17 @@ async fn view(
     ))
 }
 
-/// News for me: `badge` (how many requests wait for me, how many of mine are open, and for
-/// admins how many changed tools wait) and `approval` (one request as
-/// it stands now). Both are states, so hearing one twice changes nothing. First comes the badge and what is open;
-/// with `Last-Event-ID`, what changed since then, and a few seconds before (at least once).
-#[utoipa::path(get, path = "/v1/events", tag = "approvals", params(("Last-Event-ID" = Option<String>, Header),
-        ("ticket" = Option<String>, Query, description = "Of `POST /v1/events/ticket`, instead of a credential.")),
-    responses((status = 200, body = Badge, content_type = "text/event-stream")))]
+/// News for the caller: `badge` and `approval`.
+///
+/// `badge` says how many requests wait for the caller, how many of theirs are open and, for admins, how many
+/// changed tools wait. `approval` is one request as it stands now. Both are states, so hearing one twice changes
+/// nothing. First comes the badge and what is open; with `Last-Event-ID`, what changed since then, and a few
+/// seconds before (at least once).
+#[utoipa::path(get, path = "/v1/events", operation_id = "listenToEvents", tag = "approvals",
+    params(("Last-Event-ID" = Option<String>, Header),
+    ("ticket" = Option<String>, Query, description = "Of `POST /v1/events/ticket`, instead of a credential.")),
+    responses((status = 200, body = Badge, content_type = "text/event-stream"),
+        (status = 429, description = "too_many_streams")))]
 pub(super) async fn listen(
     State(state): State<ApiState>,
     Listener {

@@ -111,13 +111,15 @@ pub(super) struct FileQuery {
     name: String,
 }
 
-/// Send an image (PNG, JPEG, GIF, WebP) or a text in UTF-8, at most 10 MiB, as the body itself, or as the one file of a
-/// form (`multipart/form-data`). The content decides what it is, not the `Content-Type`. A message names it in
-/// `attachments`; one that no message names is deleted after an hour.
-#[utoipa::path(post, path = "/v1/conversations/{id}/attachments", tag = "attachments",
-    params(("id" = ConversationId, Path), FileQuery),
+/// Send an image (PNG, JPEG, GIF, WebP) or a text in UTF-8, at most 10 MiB.
+///
+/// It is the body itself, or the one file of a form (`multipart/form-data`). The content decides what it is, not
+/// the `Content-Type`. A message names it in `attachments`; one that no message names is deleted after an hour.
+#[utoipa::path(post, path = "/v1/conversations/{id}/attachments", operation_id = "createAttachment",
+    tag = "attachments", params(("id" = ConversationId, Path), FileQuery),
     request_body(content((Vec<u8> = "application/octet-stream"), (inline(FileForm) = "multipart/form-data"))),
-    responses((status = 201, body = Attachment)))]
+    responses((status = 201, body = Attachment), (status = 409, description = "limit_reached, answer_not_kept"),
+        (status = 429, description = "quota_exceeded")))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -137,8 +139,11 @@ pub(super) async fn create(
 }
 
 /// The content of an attachment.
-#[utoipa::path(get, path = "/v1/conversations/{id}/attachments/{attachment}", tag = "attachments",
-    params(("id" = ConversationId, Path), ("attachment" = AttachmentId, Path)),
+///
+/// For the owner of the conversation. An image is sent as what it is, a text as a download, so that no browser
+/// runs it.
+#[utoipa::path(get, path = "/v1/conversations/{id}/attachments/{attachment}", operation_id = "getAttachment",
+    tag = "attachments", params(("id" = ConversationId, Path), ("attachment" = AttachmentId, Path)),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,

@@ -12,9 +12,11 @@ use super::{
 use crate::app::{self, App};
 use domain::{ids::ConversationId, run::ConversationBranch};
 
-/// The branches of a conversation, the first one first. Those with the same `parent` and `from_seq` are versions of one
-/// message, beside the one that the parent itself has there. `PATCH` the conversation to switch. At most 500.
-#[utoipa::path(get, path = "/v1/conversations/{id}/branches", tag = "branches",
+/// The branches of a conversation, the first one first.
+///
+/// Those with the same `parent` and `from_seq` are versions of one message, beside the one that the parent itself
+/// has there. `PATCH` the conversation to switch. At most 500.
+#[utoipa::path(get, path = "/v1/conversations/{id}/branches", operation_id = "listBranches", tag = "branches",
     params(("id" = ConversationId, Path)), responses((status = 200, body = List<ConversationBranch>)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,

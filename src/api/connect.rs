@@ -27,8 +27,10 @@ use domain::{error::Error, secret::Secret, server::FieldKind};
 const MAX_FORM: usize = 256 * 1024;
 
 /// A one-time page on which a user enters what a personal server needs.
-#[utoipa::path(get, path = "/connect/{token}", tag = "connections", security(()), params(("token" = String, Path)),
-    responses((status = 200, content_type = "text/html", body = String)))]
+///
+/// The address is the permission. It works once, and not for long.
+#[utoipa::path(get, path = "/connect/{token}", operation_id = "getConnectPage", tag = "connections", security(()),
+    params(("token" = String, Path)), responses((status = 200, content_type = "text/html", body = String)))]
 pub(super) async fn form(
     State(app): State<Arc<App>>,
     _: Anonymous,
@@ -41,8 +43,11 @@ pub(super) async fn form(
     }
 }
 
-/// Sends the page. The answer shows a code to name in the conversation; before that, nothing is in force.
-#[utoipa::path(post, path = "/connect/{token}", tag = "connections", security(()), params(("token" = String, Path)),
+/// Send the page.
+///
+/// The answer shows a code to name in the conversation; before that, nothing is in force.
+#[utoipa::path(post, path = "/connect/{token}", operation_id = "submitConnectPage", tag = "connections",
+    security(()), params(("token" = String, Path)),
     request_body(content_type = "application/x-www-form-urlencoded", content = String),
     responses((status = 200, content_type = "text/html", body = String)))]
 pub(super) async fn send(

@@ -18,9 +18,12 @@ use crate::app::{
 };
 use domain::{principal::Scope, secret::Secret};
 
-/// One server of this agent, how my connection is, and what I enter for it.
-#[utoipa::path(get, path = "/v1/agents/{agent}/connections/{server}", tag = "connections",
-    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = ServerConnection)))]
+/// One server of an agent, how the caller's connection is, and what the caller enters for it.
+///
+/// What was entered is never in it.
+#[utoipa::path(get, path = "/v1/agents/{agent}/connections/{server}", operation_id = "getConnection",
+    tag = "connections", params(("agent" = String, Path), ("server" = String, Path)),
+    responses((status = 200, body = ServerConnection)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -60,12 +63,14 @@ fn read_values<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, S
     fields.into_iter().map(text).collect()
 }
 
-/// Enter or replace what I use at a personal server. It is tested first: when it does not work, the answer is
-/// 422 with the reason as its `code` (`unauthorized`, `unreachable`, `timeout`, `bad_template`, `not_mcp`), and what
-/// was there before stays in force.
-#[utoipa::path(put, path = "/v1/agents/{agent}/connections/{server}", tag = "connections",
-    params(("agent" = String, Path), ("server" = String, Path)), request_body = NewCredential,
-    responses((status = 200, body = ServerConnection)))]
+/// Enter or replace what the caller uses at a personal server.
+///
+/// It is tested first: when it does not work, the answer is 422 with the reason as its `code`, and what was there
+/// before stays in force.
+#[utoipa::path(put, path = "/v1/agents/{agent}/connections/{server}", operation_id = "putConnection",
+    tag = "connections", params(("agent" = String, Path), ("server" = String, Path)), request_body = NewCredential,
+    responses((status = 200, body = ServerConnection), (status = 409, description = "server_shared"),
+        (status = 422, description = "unauthorized, unreachable, timeout, bad_template, not_mcp")))]
 pub(super) async fn put(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -88,9 +93,13 @@ pub(super) async fn put(
     ))
 }
 
-/// Connect once more with what I entered. A definite no of the server takes its tools away, an outage nothing.
-#[utoipa::path(post, path = "/v1/agents/{agent}/connections/{server}/test", tag = "connections",
-    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = TestOutcome)))]
+/// Connect once more with what the caller entered.
+///
+/// A definite no of the server takes its tools away, an outage nothing.
+#[utoipa::path(post, path = "/v1/agents/{agent}/connections/{server}/test", operation_id = "testConnection",
+    tag = "connections", params(("agent" = String, Path), ("server" = String, Path)),
+    responses((status = 200, body = TestOutcome),
+        (status = 409, description = "not_connected, credential_unusable, server_shared")))]
 pub(super) async fn test(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -101,9 +110,12 @@ pub(super) async fn test(
     ))
 }
 
-/// Delete what I entered and close the connection made with it. There may be nothing to delete.
-#[utoipa::path(delete, path = "/v1/agents/{agent}/connections/{server}", tag = "connections",
-    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 204)))]
+/// Delete what the caller entered, and close the connection made with it.
+///
+/// There may be nothing to delete.
+#[utoipa::path(delete, path = "/v1/agents/{agent}/connections/{server}", operation_id = "removeConnection",
+    tag = "connections", params(("agent" = String, Path), ("server" = String, Path)),
+    responses((status = 204), (status = 409, description = "server_shared")))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,

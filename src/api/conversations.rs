@@ -82,8 +82,12 @@ impl ConversationView {
 }
 
 /// Start a conversation with an agent.
-#[utoipa::path(post, path = "/v1/conversations", tag = "conversations", request_body = NewConversation,
-    responses((status = 201, body = Conversation)))]
+///
+/// It is the caller's alone: others do not find it.
+#[utoipa::path(post, path = "/v1/conversations", operation_id = "createConversation", tag = "conversations",
+    request_body = NewConversation,
+    responses((status = 201, body = Conversation), (status = 409, description = "answer_not_kept"),
+        (status = 429, description = "quota_exceeded")))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -167,9 +171,11 @@ pub(super) struct ConversationPage {
     next: Option<ConversationId>,
 }
 
-/// My conversations, the pinned ones first, then the newest. Sessions that an agent has started are not among them unless asked for.
-#[utoipa::path(get, path = "/v1/conversations", tag = "conversations", params(ConversationsQuery),
-    responses((status = 200, body = ConversationPage)))]
+/// The caller's conversations, the pinned ones first, then the newest.
+///
+/// Sessions that an agent has started are not among them unless asked for.
+#[utoipa::path(get, path = "/v1/conversations", operation_id = "listConversations", tag = "conversations",
+    params(ConversationsQuery), responses((status = 200, body = ConversationPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -194,8 +200,10 @@ pub(super) async fn list(
 }
 
 /// One conversation.
-#[utoipa::path(get, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = ConversationId, Path)),
-    responses((status = 200, body = Conversation)))]
+///
+/// A conversation of somebody else is not found.
+#[utoipa::path(get, path = "/v1/conversations/{id}", operation_id = "getConversation", tag = "conversations",
+    params(("id" = ConversationId, Path)), responses((status = 200, body = Conversation)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -218,10 +226,13 @@ pub(super) struct ConversationPatch {
     branch: Option<i32>,
 }
 
-/// Rename, archive or pin a conversation, or switch to another branch. What is absent stays. A switch while an answer is
-/// on its way is 409.
-#[utoipa::path(patch, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = ConversationId, Path)),
-    request_body = ConversationPatch, responses((status = 200, body = Conversation)))]
+/// Rename, archive or pin a conversation, or switch to another branch.
+///
+/// What is absent stays. A branch is not switched while an answer is on its way.
+#[utoipa::path(patch, path = "/v1/conversations/{id}", operation_id = "changeConversation", tag = "conversations",
+    params(("id" = ConversationId, Path)), request_body = ConversationPatch,
+    responses((status = 200, body = Conversation), (status = 400, description = "unknown_reference"),
+        (status = 409, description = "conversation_busy")))]
 pub(super) async fn change(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -243,8 +254,10 @@ pub(super) async fn change(
 }
 
 /// Delete a conversation with all its messages.
-#[utoipa::path(delete, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = ConversationId, Path)),
-    responses((status = 204)))]
+///
+/// Others than its owner do not find it. It does not come back.
+#[utoipa::path(delete, path = "/v1/conversations/{id}", operation_id = "deleteConversation", tag = "conversations",
+    params(("id" = ConversationId, Path)), responses((status = 204)))]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -303,8 +316,10 @@ pub(super) struct MessagePage {
     next: Option<i64>,
 }
 
-/// The messages of a conversation, in its active branch: the newest first, or the oldest first with `after`.
-#[utoipa::path(get, path = "/v1/conversations/{id}/messages", tag = "conversations",
+/// The messages of a conversation, in its active branch.
+///
+/// The newest come first, or the oldest with `after`.
+#[utoipa::path(get, path = "/v1/conversations/{id}/messages", operation_id = "listMessages", tag = "conversations",
     params(("id" = ConversationId, Path), MessagesQuery), responses((status = 200, body = MessagePage)))]
 pub(super) async fn messages(
     State(app): State<Arc<App>>,
@@ -357,9 +372,15 @@ pub(super) struct Accepted {
     run: Run,
 }
 
-/// Say something. The answer comes as events of the conversation.
-#[utoipa::path(post, path = "/v1/conversations/{id}/messages", tag = "conversations",
-    params(("id" = ConversationId, Path)), request_body = NewMessage, responses((status = 202, body = Accepted)))]
+/// Say something.
+///
+/// The answer comes as events of the conversation. The body is a text, a choice of the menu, or the answer to a
+/// question of the conversation. `replaces` begins another branch instead of the message that it names.
+#[utoipa::path(post, path = "/v1/conversations/{id}/messages", operation_id = "postMessage", tag = "conversations",
+    params(("id" = ConversationId, Path)), request_body = NewMessage,
+    responses((status = 202, body = Accepted), (status = 400, description = "unknown_reference, unsupported"),
+        (status = 409, description = "conversation_busy, question_closed, limit_reached, no_sign_in"),
+        (status = 429, description = "too_many_runs, quota_exceeded")))]
 pub(super) async fn post(
     State(app): State<Arc<App>>,
     caller: Caller,

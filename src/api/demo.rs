@@ -52,8 +52,11 @@ impl Default for Demo {
     }
 }
 
-/// The tokens of the demo's people, by name.
-#[utoipa::path(get, path = "/v1/demo/people", tag = "demo", responses((status = 200, body = DemoPeople)))]
+/// The people of the demo, with a token for each.
+///
+/// Only the demo has this path, and no document names it.
+#[utoipa::path(get, path = "/v1/demo/people", operation_id = "listDemoPeople", tag = "demo",
+    responses((status = 200, body = DemoPeople)))]
 pub(super) async fn people(
     State(state): State<ApiState>,
     _: Anonymous,

@@ -72,9 +72,11 @@ pub(super) struct EndOfStream {
     reason: StreamEnd,
 }
 
-/// Get a ticket for `EventSource`, which cannot send a credential. It opens one event stream of mine, once, within a
-/// minute.
-#[utoipa::path(post, path = "/v1/events/ticket", tag = "conversations", responses((status = 200, body = StreamTicket)))]
+/// Get a ticket for `EventSource`, which cannot send a credential.
+///
+/// It opens one event stream of the caller, once, within a minute.
+#[utoipa::path(post, path = "/v1/events/ticket", operation_id = "createEventTicket", tag = "conversations",
+    responses((status = 200, body = StreamTicket), (status = 409, description = "answer_not_kept")))]
 pub(super) async fn create_ticket(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -92,9 +94,13 @@ pub(super) async fn create_ticket(
 }
 
 /// Listen to a conversation.
-#[utoipa::path(get, path = "/v1/conversations/{id}/events", tag = "conversations",
-    params(("id" = ConversationId, Path), ("Last-Event-ID" = Option<i64>, Header), After),
-    responses((status = 200, body = EventKind, content_type = "text/event-stream")))]
+///
+/// Messages and runs have an `id` and come again after `Last-Event-ID`; everything else is lost with the
+/// connection. The last event, `end`, says why the stream ends.
+#[utoipa::path(get, path = "/v1/conversations/{id}/events", operation_id = "listenToConversation",
+    tag = "conversations", params(("id" = ConversationId, Path), ("Last-Event-ID" = Option<i64>, Header), After),
+    responses((status = 200, body = EventKind, content_type = "text/event-stream"),
+        (status = 429, description = "too_many_streams")))]
 pub(super) async fn listen(
     State(state): State<ApiState>,
     Listener { principal, .. }: Listener,

@@ -35,9 +35,11 @@ enum ExportFormat {
     Json,
 }
 
-/// A whole conversation, in its active branch: Markdown for people, JSON for programs.
-#[utoipa::path(get, path = "/v1/conversations/{id}/export", tag = "conversations",
-    params(("id" = ConversationId, Path), ExportQuery),
+/// A whole conversation, in its active branch.
+///
+/// Markdown for people, JSON for programs.
+#[utoipa::path(get, path = "/v1/conversations/{id}/export", operation_id = "exportConversation",
+    tag = "conversations", params(("id" = ConversationId, Path), ExportQuery),
     responses((status = 200, content((ConversationExport = "application/json"), (String = "text/markdown")))))]
 pub(super) async fn export(
     State(app): State<Arc<App>>,

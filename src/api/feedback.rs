@@ -18,9 +18,12 @@ use domain::{
 /// The most characters of a comment.
 const MAX_COMMENT: usize = 2000;
 
-/// What I think of a message, as I have said it.
-#[utoipa::path(get, path = "/v1/conversations/{id}/messages/{message}/feedback", tag = "feedback",
-    params(("id" = ConversationId, Path), ("message" = MessageId, Path)), responses((status = 200, body = Feedback)))]
+/// What the caller thinks of a message, as they have said it.
+///
+/// There is none before they say it: 404.
+#[utoipa::path(get, path = "/v1/conversations/{id}/messages/{message}/feedback", operation_id = "getFeedback",
+    tag = "feedback", params(("id" = ConversationId, Path), ("message" = MessageId, Path)),
+    responses((status = 200, body = Feedback)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -30,10 +33,12 @@ pub(super) async fn get(
     Ok(axum::Json(feedback))
 }
 
-/// Say what I think of a message, in place of what I said before.
-#[utoipa::path(put, path = "/v1/conversations/{id}/messages/{message}/feedback", tag = "feedback",
-    params(("id" = ConversationId, Path), ("message" = MessageId, Path)), request_body = Feedback,
-    responses((status = 204)))]
+/// Say what the caller thinks of a message, in place of what they said before.
+///
+/// One word of each user about each message, so it may be said again.
+#[utoipa::path(put, path = "/v1/conversations/{id}/messages/{message}/feedback", operation_id = "putFeedback",
+    tag = "feedback", params(("id" = ConversationId, Path), ("message" = MessageId, Path)),
+    request_body = Feedback, responses((status = 204)))]
 pub(super) async fn put(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -47,8 +52,11 @@ pub(super) async fn put(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Take back what I said of a message.
-#[utoipa::path(delete, path = "/v1/conversations/{id}/messages/{message}/feedback", tag = "feedback",
+/// Take back what the caller said of a message.
+///
+/// There may be nothing to take back.
+#[utoipa::path(delete, path = "/v1/conversations/{id}/messages/{message}/feedback",
+    operation_id = "removeFeedback", tag = "feedback",
     params(("id" = ConversationId, Path), ("message" = MessageId, Path)), responses((status = 204)))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,

@@ -43,8 +43,11 @@ pub(super) struct Me {
     usage: OwnUsage,
 }
 
-/// Who am I?
-#[utoipa::path(get, path = "/v1/me", tag = "accounts", responses((status = 200, body = Me)))]
+/// Who is the caller?
+///
+/// For every credential, so a frontend can try one here.
+#[utoipa::path(get, path = "/v1/me", operation_id = "getMe", tag = "accounts",
+    responses((status = 200, body = Me)))]
 pub(super) async fn me(
     State(app): State<Arc<App>>,
     Authenticated(caller): Authenticated,
@@ -86,9 +89,13 @@ pub(super) struct Guest {
 /// guest.
 const MIN_GUEST_KEY: usize = 16;
 
-/// Become a guest of a tenant that receives guests. An `Idempotency-Key` must have 16 characters or more here.
-#[utoipa::path(post, path = "/v1/guests", tag = "accounts", security(()), request_body = NewGuest,
-    responses((status = 201, body = Guest)))]
+/// Become a guest of a tenant that receives guests.
+///
+/// It needs no credential. The key of the answer is shown this once. An `Idempotency-Key` must have 16 characters
+/// or more here.
+#[utoipa::path(post, path = "/v1/guests", operation_id = "createGuest", tag = "accounts", security(()),
+    request_body = NewGuest,
+    responses((status = 201, body = Guest), (status = 409, description = "answer_not_kept")))]
 pub(super) async fn create_guest(
     State(app): State<Arc<App>>,
     Anonymous(address): Anonymous,

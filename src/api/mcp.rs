@@ -46,12 +46,15 @@ use domain::{
 /// The most requests of one batch. Only revision 2025-03-26 has batches.
 const MAX_BATCH: usize = 32;
 
-/// Call my tools at this agent by MCP: one JSON-RPC message. A request is answered with JSON, or with an event stream
-/// when the client wants to know of progress; a notification with 202.
-#[utoipa::path(post, path = "/mcp/{agent}", tag = "mcp", request_body = Object, params(("agent" = String, Path),
-    ("MCP-Protocol-Version" = Option<String>, Header), ("Mcp-Method" = Option<String>, Header),
-    ("Mcp-Name" = Option<String>, Header)),
-    responses((status = 200, body = Object), (status = 202)))]
+/// Call the caller's tools at an agent by MCP: one JSON-RPC message.
+///
+/// A request is answered with JSON, or with an event stream when the client wants to know of progress; a
+/// notification with 202.
+#[utoipa::path(post, path = "/mcp/{agent}", operation_id = "callMcp", tag = "mcp", request_body = Object,
+    params(("agent" = String, Path), ("MCP-Protocol-Version" = Option<String>, Header),
+    ("Mcp-Method" = Option<String>, Header), ("Mcp-Name" = Option<String>, Header)),
+    responses((status = 200, body = Object), (status = 202), (status = 403, description = "origin_not_allowed"),
+        (status = 406, description = "not_acceptable")))]
 pub(super) async fn post(
     State(state): State<ApiState>,
     McpCaller(caller): McpCaller,
@@ -73,11 +76,14 @@ pub(super) async fn post(
     Ok(client.answer(&headers, body).await)
 }
 
-/// Listen for changes of my tools and prompts, as revisions up to 2025-11-25 do. 2026-07-28 sends
-/// `subscriptions/listen` instead.
-#[utoipa::path(get, path = "/mcp/{agent}", tag = "mcp", params(("agent" = String, Path),
-    ("MCP-Protocol-Version" = Option<String>, Header)),
-    responses((status = 200, body = String, content_type = "text/event-stream")))]
+/// Listen for changes of the caller's tools and prompts, as revisions up to 2025-11-25 do.
+///
+/// Clients of 2026-07-28 send `subscriptions/listen` instead.
+#[utoipa::path(get, path = "/mcp/{agent}", operation_id = "listenToMcp", tag = "mcp",
+    params(("agent" = String, Path), ("MCP-Protocol-Version" = Option<String>, Header)),
+    responses((status = 200, body = String, content_type = "text/event-stream"),
+        (status = 403, description = "origin_not_allowed"), (status = 406, description = "not_acceptable"),
+        (status = 429, description = "too_many_streams")))]
 pub(super) async fn listen(
     State(state): State<ApiState>,
     McpCaller(caller): McpCaller,

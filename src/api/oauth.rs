@@ -34,11 +34,13 @@ pub(super) struct SignInLink {
     url: String,
 }
 
-/// Begin to sign in at a personal server. A browser that asks for this itself is recognised by a cookie when it comes
-/// back, and the server is connected at once. Otherwise the page shows a code, which the user names in the conversation
-/// `Connect`.
-#[utoipa::path(post, path = "/v1/agents/{agent}/connections/{server}/sign-in", tag = "connections",
-    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = SignInLink)))]
+/// Begin to sign in at a personal server.
+///
+/// A browser that asks for this itself is recognised by a cookie when it comes back, and the server is connected
+/// at once. Otherwise the page shows a code, which the user names in the conversation `Connect`.
+#[utoipa::path(post, path = "/v1/agents/{agent}/connections/{server}/sign-in", operation_id = "beginSignIn",
+    tag = "connections", params(("agent" = String, Path), ("server" = String, Path)),
+    responses((status = 200, body = SignInLink), (status = 409, description = "no_sign_in")))]
 pub(super) async fn begin(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -61,8 +63,10 @@ pub(super) async fn begin(
     Ok(([(header::SET_COOKIE, cookie)], link).into_response())
 }
 
-/// Where the browser of a user comes back to after a sign-in at a server. The page says how it went.
-#[utoipa::path(get, path = "/oauth/callback", tag = "connections", security(()),
+/// Where the browser of a user comes back to after a sign-in at a server.
+///
+/// The page says how it went, and the connection counts from then on.
+#[utoipa::path(get, path = "/oauth/callback", operation_id = "completeSignIn", tag = "connections", security(()),
     responses((status = 200, content_type = "text/html", body = String)))]
 pub(super) async fn callback(
     State(app): State<Arc<App>>,
@@ -101,9 +105,11 @@ pub(super) async fn callback(
     Ok(answer(status, document(&page.language, &page.title, &body)))
 }
 
-/// This service as an OAuth client: the document whose address is its `client_id`.
-#[utoipa::path(get, path = "/.well-known/oauth-client/chatelaine.json", tag = "connections", security(()),
-    responses((status = 200, body = serde_json::Value)))]
+/// This service as an OAuth client.
+///
+/// The address of this document is the service's `client_id`.
+#[utoipa::path(get, path = "/.well-known/oauth-client/chatelaine.json", operation_id = "getOauthClientMetadata",
+    tag = "connections", security(()), responses((status = 200, body = serde_json::Value)))]
 pub(super) async fn client_metadata(
     State(app): State<Arc<App>>,
     _: Anonymous,

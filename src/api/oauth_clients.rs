@@ -21,7 +21,9 @@ pub(super) struct RegisteredClients {
 }
 
 /// The clients that were registered so that users can sign in at servers.
-#[utoipa::path(get, path = "/v1/oauth-clients", tag = "oauth-clients",
+///
+/// For admins. The secrets of clients are not in it.
+#[utoipa::path(get, path = "/v1/oauth-clients", operation_id = "listOauthClients", tag = "oauth-clients",
     responses((status = 200, body = RegisteredClients)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
@@ -33,10 +35,11 @@ pub(super) async fn list(
     }))
 }
 
-/// Forget a client that its authorization server knows no more. Another one is registered at the next sign-in; the
-/// sign-ins that were made with it keep it.
-#[utoipa::path(delete, path = "/v1/oauth-clients/{id}", tag = "oauth-clients", params(("id" = String, Path)),
-    responses((status = 204)))]
+/// Forget a client that its authorization server knows no more.
+///
+/// For admins. Another one is registered at the next sign-in; the sign-ins that were made with it keep it.
+#[utoipa::path(delete, path = "/v1/oauth-clients/{id}", operation_id = "forgetOauthClient", tag = "oauth-clients",
+    params(("id" = String, Path)), responses((status = 204)))]
 pub(super) async fn forget(
     State(app): State<Arc<App>>,
     caller: Authenticated,

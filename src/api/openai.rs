@@ -46,8 +46,11 @@ use crate::app::{
 };
 use domain::{account::ShownCalls, answer_format::AnswerFormat, error::ErrorCode};
 
-/// The agents I may talk to, as models.
-#[utoipa::path(get, path = "/v1/models", tag = "openai", responses((status = 200, body = ModelList)))]
+/// The agents that the caller may talk to, as models.
+///
+/// In the shape of OpenAI's list of models.
+#[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "openai",
+    responses((status = 200, body = ModelList)))]
 pub(super) async fn models(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -59,8 +62,11 @@ pub(super) async fn models(
 }
 
 /// One agent, as a model.
-#[utoipa::path(get, path = "/v1/models/{model}", tag = "openai", params(("model" = String, Path)),
-    responses((status = 200, body = Model)))]
+///
+/// An agent that the caller may not talk to is not found.
+#[utoipa::path(get, path = "/v1/models/{model}", operation_id = "getModel", tag = "openai",
+    params(("model" = String, Path)),
+    responses((status = 200, body = Model), (status = 404, description = "model_not_found")))]
 pub(super) async fn model(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -72,10 +78,18 @@ pub(super) async fn model(
     Ok(axum::Json(Model::from(agent)))
 }
 
-/// Say something, with all that was said before, and wait for the answer or stream it. The request of a frontend for a
-/// title, for tags or for suggestions is one plain call of the model.
-#[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest,
-    responses((status = 200, body = Completion)))]
+/// Say something, with all that was said before, and wait for the answer or stream it.
+///
+/// Tools run here and are never sent to the client. The transcript finds the conversation again when it repeats
+/// the last answer. The request of a frontend for a title, for tags or for suggestions is one plain call of the
+/// model.
+#[utoipa::path(post, path = "/v1/chat/completions", operation_id = "createChatCompletion", tag = "openai",
+    request_body = ChatRequest,
+    responses((status = 200, body = Completion),
+        (status = 400, description = "unsupported, turn_failed_after_call, answer_pending"),
+        (status = 404, description = "model_not_found"),
+        (status = 409, description = "conversation_busy, run_cancelled"), (status = 502, description = "run_failed"),
+        (status = 503, description = "stopping")))]
 pub(super) async fn chat(
     State(state): State<ApiState>,
     caller: Caller,

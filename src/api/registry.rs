@@ -52,7 +52,10 @@ pub(super) struct EntryPage {
 }
 
 /// The MCP servers of the registry, by name.
-#[utoipa::path(get, path = "/mcp-servers", tag = "registry", params(ServersQuery), responses((status = 200, body = EntryPage)))]
+///
+/// For admins. Sensitive values are `••••`.
+#[utoipa::path(get, path = "/mcp-servers", operation_id = "listMcpServers", tag = "registry", params(ServersQuery),
+    responses((status = 200, body = EntryPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Authenticated,
@@ -85,8 +88,12 @@ fn read_cursor(cursor: &str) -> Result<(String, String), Problem> {
 }
 
 /// Define an MCP server.
-#[utoipa::path(post, path = "/mcp-servers", tag = "registry", request_body = Definition,
-    responses((status = 201, body = EntryView)))]
+///
+/// For admins. Agents use it once a pack or an admin refers to it.
+#[utoipa::path(post, path = "/mcp-servers", operation_id = "createMcpServer", tag = "registry",
+    request_body = Definition,
+    responses((status = 201, body = EntryView),
+        (status = 409, description = "duplicate_id, limit_reached, answer_not_kept")))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Authenticated,
@@ -103,9 +110,11 @@ pub(super) async fn create(
     make_once(&app, owner, key, make).await
 }
 
-/// One definition. Sensitive values are `••••`.
-#[utoipa::path(get, path = "/mcp-servers/{id}", tag = "registry", params(("id" = String, Path)),
-    responses((status = 200, body = EntryView)))]
+/// One definition.
+///
+/// For admins. Sensitive values are `••••`. The `ETag` of the answer goes into `If-Match` of a change.
+#[utoipa::path(get, path = "/mcp-servers/{id}", operation_id = "getMcpServer", tag = "registry",
+    params(("id" = String, Path)), responses((status = 200, body = EntryView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Authenticated,
@@ -117,10 +126,15 @@ pub(super) async fn get(
     Ok(with_etag(entry).into_response())
 }
 
-/// Replace a definition. Sensitive values that are left out or masked stay as they are; `null` takes one away.
-#[utoipa::path(put, path = "/mcp-servers/{id}", tag = "registry", request_body = Definition,
-    params(("id" = String, Path), ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
-    responses((status = 200, body = EntryView)))]
+/// Replace a definition.
+///
+/// For admins. Sensitive values that are left out or masked stay as they are; `null` takes one away. With another
+/// address they must be entered again.
+#[utoipa::path(put, path = "/mcp-servers/{id}", operation_id = "replaceMcpServer", tag = "registry",
+    request_body = Definition, params(("id" = String, Path),
+    ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
+    responses((status = 200, body = EntryView), (status = 400, description = "read_only_field, secret_needed"),
+        (status = 412, description = "precondition_failed")))]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
     caller: Authenticated,
@@ -143,9 +157,13 @@ pub(super) async fn update(
 }
 
 /// Remove a definition that no agent refers to.
-#[utoipa::path(delete, path = "/mcp-servers/{id}", tag = "registry",
-    params(("id" = String, Path), ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
-    responses((status = 204)))]
+///
+/// For admins. An agent that refers to it keeps it.
+#[utoipa::path(delete, path = "/mcp-servers/{id}", operation_id = "removeMcpServer", tag = "registry",
+    params(("id" = String, Path),
+    ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
+    responses((status = 204), (status = 409, description = "server_in_use"),
+        (status = 412, description = "precondition_failed")))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Authenticated,

@@ -30,9 +30,12 @@ pub(super) struct Resources {
     items: Vec<ResourceView>,
 }
 
-/// What tool results of this conversation linked to, the newest first; with `uri` that one, read from its server.
-#[utoipa::path(get, path = "/v1/conversations/{id}/resources", tag = "conversations",
-    params(("id" = ConversationId, Path), ResourcesQuery), responses((status = 200, body = Resources)))]
+/// What tool results of a conversation linked to, the newest first.
+///
+/// With `uri` that one, read from its server. Only what a result of this conversation has named can be read.
+#[utoipa::path(get, path = "/v1/conversations/{id}/resources", operation_id = "listResources",
+    tag = "conversations", params(("id" = ConversationId, Path), ResourcesQuery),
+    responses((status = 200, body = Resources), (status = 502, description = "unavailable")))]
 pub(super) async fn resources(
     State(app): State<Arc<App>>,
     caller: Caller,

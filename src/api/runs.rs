@@ -190,9 +190,14 @@ fn read_object(field: &str, value: Option<Box<RawValue>>) -> Result<Members, Pro
 }
 
 /// Start an agent, or go on with a session.
-#[utoipa::path(post, path = "/v1/runs", tag = "runs", request_body = NewRun,
+///
+/// `mode` says whether the answer waits for the end (200) or not (202). A wait that lasts too long is answered
+/// with 202, too.
+#[utoipa::path(post, path = "/v1/runs", operation_id = "startRun", tag = "runs", request_body = NewRun,
     params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
-    responses((status = 200, body = Started), (status = 202, body = Started)))]
+    responses((status = 200, body = Started), (status = 202, body = Started),
+        (status = 409, description = "agent_has_no_model, session_busy"),
+        (status = 429, description = "too_many_streams, too_many_runs, quota_exceeded")))]
 pub(super) async fn create(
     State(state): State<ApiState>,
     caller: Caller,
@@ -268,8 +273,11 @@ pub(super) struct RunPage {
     next: Option<RunId>,
 }
 
-/// My runs, the newest first, without their results.
-#[utoipa::path(get, path = "/v1/runs", tag = "runs", params(RunsQuery), responses((status = 200, body = RunPage)))]
+/// The caller's runs, the newest first, without their results.
+///
+/// `conversation` asks for those of one conversation.
+#[utoipa::path(get, path = "/v1/runs", operation_id = "listRuns", tag = "runs", params(RunsQuery),
+    responses((status = 200, body = RunPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -287,9 +295,12 @@ pub(super) async fn list(
     Ok(axum::Json(RunPage { items, next }))
 }
 
-/// Try out what would be started, and start nothing: the same checks as `POST /v1/runs`.
-#[utoipa::path(post, path = "/v1/runs/check", tag = "runs", request_body = NewRun,
-    params(("X-Agent-Session-Id" = Option<ConversationId>, Header)), responses((status = 200, body = RunCheck)))]
+/// Try out what would be started, and start nothing.
+///
+/// The checks are those of `POST /v1/runs`.
+#[utoipa::path(post, path = "/v1/runs/check", operation_id = "checkRun", tag = "runs", request_body = NewRun,
+    params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
+    responses((status = 200, body = RunCheck), (status = 409, description = "agent_has_no_model, session_busy")))]
 pub(super) async fn check(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -309,7 +320,9 @@ fn parent_of(headers: &HeaderMap) -> Result<Option<ConversationId>, Problem> {
 }
 
 /// How a run is doing, and what came of it.
-#[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", params(("id" = RunId, Path)),
+///
+/// For the user whose run it is.
+#[utoipa::path(get, path = "/v1/runs/{id}", operation_id = "getRun", tag = "runs", params(("id" = RunId, Path)),
     responses((status = 200, body = RunView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
@@ -330,9 +343,12 @@ pub(super) struct CancelQuery {
     keep_requests: bool,
 }
 
-/// Asks a run to stop. What it has sent to a tool stays done; one that is over cannot be stopped: 409.
-#[utoipa::path(post, path = "/v1/runs/{id}/cancel", tag = "runs", params(("id" = RunId, Path), CancelQuery),
-    responses((status = 202, body = Run)))]
+/// Ask a run to stop.
+///
+/// What it has sent to a tool stays done. One that is over cannot be stopped.
+#[utoipa::path(post, path = "/v1/runs/{id}/cancel", operation_id = "cancelRun", tag = "runs",
+    params(("id" = RunId, Path), CancelQuery),
+    responses((status = 202, body = Run), (status = 409, description = "run_over")))]
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -359,9 +375,13 @@ pub(super) mod plain {
     };
 
     /// As `POST /v1/runs`.
-    #[utoipa::path(post, path = "/runs", tag = "plain_runs", request_body = NewRun,
-        params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
-        responses((status = 200, body = Started), (status = 202, body = Started)))]
+    ///
+    /// The path of the registry document, which has no version.
+    #[utoipa::path(post, path = "/runs", operation_id = "startRegistryRun", tag = "plain_runs",
+        request_body = NewRun, params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
+        responses((status = 200, body = Started), (status = 202, body = Started),
+            (status = 409, description = "agent_has_no_model, session_busy"),
+            (status = 429, description = "too_many_streams, too_many_runs, quota_exceeded")))]
     pub(in crate::api) async fn create(
         state: State<ApiState>,
         caller: Caller,
@@ -372,8 +392,10 @@ pub(super) mod plain {
     }
 
     /// As `GET /v1/runs/{id}`.
-    #[utoipa::path(get, path = "/runs/{id}", tag = "plain_runs", params(("id" = RunId, Path)),
-        responses((status = 200, body = RunView)))]
+    ///
+    /// The path of the registry document, which has no version.
+    #[utoipa::path(get, path = "/runs/{id}", operation_id = "getRegistryRun", tag = "plain_runs",
+        params(("id" = RunId, Path)), responses((status = 200, body = RunView)))]
     pub(in crate::api) async fn get(
         app: State<Arc<App>>,
         caller: Caller,
@@ -383,8 +405,11 @@ pub(super) mod plain {
     }
 
     /// As `POST /v1/runs/{id}/cancel`.
-    #[utoipa::path(post, path = "/runs/{id}/cancel", tag = "plain_runs", params(("id" = RunId, Path), CancelQuery),
-        responses((status = 202, body = Run)))]
+    ///
+    /// The path of the registry document, which has no version.
+    #[utoipa::path(post, path = "/runs/{id}/cancel", operation_id = "cancelRegistryRun", tag = "plain_runs",
+        params(("id" = RunId, Path), CancelQuery),
+        responses((status = 202, body = Run), (status = 409, description = "run_over")))]
     pub(in crate::api) async fn cancel(
         app: State<Arc<App>>,
         caller: Caller,

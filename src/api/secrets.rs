@@ -20,7 +20,10 @@ pub(super) struct Secrets {
 }
 
 /// The names of the secrets.
-#[utoipa::path(get, path = "/v1/secrets", tag = "secrets", responses((status = 200, body = Secrets)))]
+///
+/// For admins. The values are never read again.
+#[utoipa::path(get, path = "/v1/secrets", operation_id = "listSecrets", tag = "secrets",
+    responses((status = 200, body = Secrets)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Authenticated,
@@ -49,9 +52,12 @@ fn read_value<'de, D: Deserializer<'de>>(input: D) -> Result<Secret, D::Error> {
     }
 }
 
-/// Set a secret, new or not. Definitions and packs name it as `{"$secret": "<name>"}`.
-#[utoipa::path(put, path = "/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
-    request_body = NewSecret, responses((status = 204)))]
+/// Set a secret, new or not.
+///
+/// For admins. Definitions and packs name it as `{"$secret": "<name>"}`.
+#[utoipa::path(put, path = "/v1/secrets/{name}", operation_id = "putSecret", tag = "secrets",
+    params(("name" = String, Path)), request_body = NewSecret,
+    responses((status = 204), (status = 409, description = "limit_reached")))]
 pub(super) async fn put(
     State(app): State<Arc<App>>,
     caller: Authenticated,
@@ -63,8 +69,10 @@ pub(super) async fn put(
 }
 
 /// Remove a secret that nothing names.
-#[utoipa::path(delete, path = "/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
-    responses((status = 204)))]
+///
+/// For admins. A definition or a pack that names it keeps it.
+#[utoipa::path(delete, path = "/v1/secrets/{name}", operation_id = "removeSecret", tag = "secrets",
+    params(("name" = String, Path)), responses((status = 204), (status = 409, description = "secret_in_use")))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Authenticated,

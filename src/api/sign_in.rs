@@ -71,8 +71,10 @@ pub(super) struct SignInQuery {
 }
 
 /// The providers at which people may sign in to the web client and from the terminal.
-#[utoipa::path(get, path = "/v1/sign-in", tag = "accounts", security(()), params(SignInQuery),
-    responses((status = 200, body = SignInProviders)))]
+///
+/// It needs no credential.
+#[utoipa::path(get, path = "/v1/sign-in", operation_id = "listSignInProviders", tag = "accounts", security(()),
+    params(SignInQuery), responses((status = 200, body = SignInProviders)))]
 pub(super) async fn providers(
     State(app): State<Arc<App>>,
     _: Anonymous,

@@ -38,9 +38,11 @@ use domain::{
     skill,
 };
 
-/// The skills of this agent that I may run.
-#[utoipa::path(get, path = "/v1/agents/{agent}/skills", tag = "skills", params(("agent" = String, Path)),
-    responses((status = 200, body = List<SkillView>)))]
+/// The skills of an agent that the caller may run.
+///
+/// A skill is one tool with a form, called without a model.
+#[utoipa::path(get, path = "/v1/agents/{agent}/skills", operation_id = "listSkills", tag = "skills",
+    params(("agent" = String, Path)), responses((status = 200, body = List<SkillView>)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -84,11 +86,16 @@ impl NewSkillRun {
     }
 }
 
-/// Run a skill and wait for what its tool says. 202 when somebody has to consent first, or when it takes longer than
-/// `CHATELAINE_RUN_WAIT_SECONDS`: ask for the run then. 502 `skill_failed` when the tool or its server failed.
-#[utoipa::path(post, path = "/v1/agents/{agent}/skills/{skill}", tag = "skills", request_body = NewSkillRun,
-    params(("agent" = String, Path), ("skill" = String, Path)),
-    responses((status = 200, body = SkillRunOutcome), (status = 202, body = SkillRunOutcome)))]
+/// Run a skill and wait for what its tool says.
+///
+/// 202 when somebody has to consent first, or when it takes longer than `CHATELAINE_RUN_WAIT_SECONDS`: ask for the
+/// run then.
+#[utoipa::path(post, path = "/v1/agents/{agent}/skills/{skill}", operation_id = "runSkill", tag = "skills",
+    request_body = NewSkillRun, params(("agent" = String, Path), ("skill" = String, Path)),
+    responses((status = 200, body = SkillRunOutcome), (status = 202, body = SkillRunOutcome),
+        (status = 400, description = "arguments_unfit"), (status = 409, description = "refused, run_cancelled"),
+        (status = 429, description = "too_many_streams, too_many_runs, quota_exceeded"),
+        (status = 502, description = "skill_failed, outcome_unknown")))]
 pub(super) async fn run(
     State(state): State<ApiState>,
     caller: Caller,
@@ -130,8 +137,10 @@ pub(super) async fn run(
 }
 
 /// What a run of a skill has come to.
-#[utoipa::path(get, path = "/v1/agents/{agent}/skills/{skill}/runs/{id}", tag = "skills",
-    params(("agent" = String, Path), ("skill" = String, Path), ("id" = RunId, Path)),
+///
+/// For the user whose run it is.
+#[utoipa::path(get, path = "/v1/agents/{agent}/skills/{skill}/runs/{id}", operation_id = "getSkillRun",
+    tag = "skills", params(("agent" = String, Path), ("skill" = String, Path), ("id" = RunId, Path)),
     responses((status = 200, body = SkillRunOutcome)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,

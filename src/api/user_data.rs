@@ -21,9 +21,12 @@ use super::{
 use crate::app::{App, runs::user_data};
 use domain::error::Error;
 
-/// Get a copy of all that is mine, as one JSON document: claims, connections, usage, requests for approval, lines of the
-/// audit trail, and conversations with their messages. No credential is in it.
-#[utoipa::path(get, path = "/v1/me/export", tag = "accounts", responses((status = 200, body = Value)))]
+/// Get a copy of all that is the caller's, as one JSON document.
+///
+/// Claims, connections, usage, requests for approval, lines of the audit trail, and conversations with their
+/// messages. No credential is in it.
+#[utoipa::path(get, path = "/v1/me/export", operation_id = "exportMyData", tag = "accounts",
+    responses((status = 200, body = Value), (status = 429, description = "too_many_streams")))]
 pub(super) async fn export_own(
     State(state): State<ApiState>,
     caller: Caller,
@@ -33,10 +36,13 @@ pub(super) async fn export_own(
     Ok(document(pieces, Some(open)))
 }
 
-/// Delete all that is mine: conversations with their messages, what I entered for servers, my claims. What runs for me is
-/// stopped, what waits for approval is taken back, and my tokens of until now are taken no more. The audit trail and
-/// decided requests keep my id.
-#[utoipa::path(delete, path = "/v1/me/data", tag = "accounts", responses((status = 204)))]
+/// Delete all that is the caller's.
+///
+/// Conversations with their messages, what was entered for servers, claims. What runs for the caller is stopped,
+/// what waits for approval is taken back, and the caller's tokens of until now are taken no more. The audit trail
+/// and decided requests keep the caller's id.
+#[utoipa::path(delete, path = "/v1/me/data", operation_id = "deleteMyData", tag = "accounts",
+    responses((status = 204), (status = 409, description = "call_in_progress")))]
 pub(super) async fn delete_own(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -45,9 +51,11 @@ pub(super) async fn delete_own(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Get a copy of all that is a user's, as `GET /v1/me/export` gives it to themselves.
-#[utoipa::path(get, path = "/v1/admin/users/{user}/export", tag = "users", params(("user" = String, Path)),
-    responses((status = 200, body = Value)))]
+/// Get a copy of all that is a user's.
+///
+/// For admins. As `GET /v1/me/export` gives it to the user.
+#[utoipa::path(get, path = "/v1/admin/users/{user}/export", operation_id = "exportUser", tag = "users",
+    params(("user" = String, Path)), responses((status = 200, body = Value)))]
 pub(super) async fn export(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -57,11 +65,13 @@ pub(super) async fn export(
     Ok(document(pieces, None))
 }
 
-/// Delete all that is a user's: conversations with their messages, what they entered for servers, their claims. Their
-/// sessions end, what runs is stopped, and what waits for approval is taken back. The audit trail, decided requests and
-/// usage keep their id. A user whom an issuer or a frontend still vouches for may come back, with nothing.
-#[utoipa::path(delete, path = "/v1/admin/users/{user}", tag = "users", params(("user" = String, Path)),
-    responses((status = 204)))]
+/// Delete all that is a user's.
+///
+/// For admins. Conversations with their messages, what they entered for servers, their claims. Their sessions end,
+/// what runs is stopped, and what waits for approval is taken back. The audit trail, decided requests and usage
+/// keep their id. A user whom an issuer or a frontend still vouches for may come back, with nothing.
+#[utoipa::path(delete, path = "/v1/admin/users/{user}", operation_id = "deleteUser", tag = "users",
+    params(("user" = String, Path)), responses((status = 204), (status = 409, description = "call_in_progress")))]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

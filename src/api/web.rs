@@ -64,9 +64,12 @@ fn policy(config: &Config, tenant: Option<&str>, framing: Framing) -> HeaderValu
     HeaderValue::try_from(policy).expect("an origin is visible ASCII")
 }
 
-/// Says what this is and where its description is. A browser (`Accept: text/html`) gets the web client instead; with
-/// `?tenant=…` the one of a tenant, whose users sign in at its own providers.
-#[utoipa::path(get, path = "/", tag = "operations", security(()), params(("tenant" = Option<String>, Query)),
+/// What this is and where its description is.
+///
+/// A browser (`Accept: text/html`) gets the web client instead; with `?tenant=…` the one of a tenant, whose users
+/// sign in at its own providers.
+#[utoipa::path(get, path = "/", operation_id = "getRoot", tag = "operations", security(()),
+    params(("tenant" = Option<String>, Query)),
     responses((status = 200, content((operations::Root = "application/json"), (String = "text/html")))))]
 pub(super) async fn root(
     State(state): State<ApiState>,
@@ -105,8 +108,11 @@ pub(super) async fn root(
     response
 }
 
-/// A file of the web client. Its name changes with its content, so it may be kept for ever.
-#[utoipa::path(get, path = "/web/{file}", tag = "operations", security(()), params(("file" = String, Path)),
+/// A file of the web client.
+///
+/// Its name changes with its content, so it may be kept for ever.
+#[utoipa::path(get, path = "/web/{file}", operation_id = "getWebFile", tag = "operations", security(()),
+    params(("file" = String, Path)),
     responses((status = 200, body = String, content_type = "application/octet-stream")))]
 pub(super) async fn file(
     Path(name): Path<String>,

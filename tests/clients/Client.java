@@ -17,15 +17,15 @@ public class Client {
     client.setRequestInterceptor(request -> request.header("Authorization", "Bearer " + args[1]));
     var conversations = new ConversationsApi(client);
 
-    var chat = conversations.conversationsCreate(new ConversationRequest().agent("bank"), null);
+    var chat = conversations.createConversation(new ConversationRequest().agent("bank"), null);
     var file = Path.of("notes.txt");
     Files.writeString(file, "Some notes.");
-    var kept = new AttachmentsApi(client).attachmentsCreate(chat.getId(), file.toFile(), "notes.txt", null);
+    var kept = new AttachmentsApi(client).createAttachment(chat.getId(), file.toFile(), "notes.txt", null);
     if (kept.getSize() != 11) throw new AssertionError(kept);
 
     var message = new MessageRequest().text("What is it?").attachments(List.of(kept.getId()));
-    conversations.conversationsPost(chat.getId(), message, null);
-    var page = conversations.conversationsMessages(chat.getId(), null, 0L, null, null, null);
+    conversations.postMessage(chat.getId(), message, null);
+    var page = conversations.listMessages(chat.getId(), null, 0L, null, null, null);
     var parts = page.getItems().stream().flatMap(one -> one.getParts().stream()).map(part -> part.getActualInstance()).toList();
     var said = parts.stream().anyMatch(part -> part instanceof PartText text && text.getText().equals("What is it?"));
     var shown = parts.stream().anyMatch(part -> part instanceof PartAttachment one && one.getId().equals(kept.getId()));

@@ -26,13 +26,13 @@ func main() {
 
 	wanted := chatelaine.NewConversationRequest()
 	wanted.SetAgent("bank")
-	chat, _, err := client.ConversationsAPI.ConversationsCreate(ctx).ConversationRequest(*wanted).Execute()
+	chat, _, err := client.ConversationsAPI.CreateConversation(ctx).ConversationRequest(*wanted).Execute()
 	must(err, "a conversation")
 
 	must(os.WriteFile("notes.txt", []byte("Some notes."), 0o600), "a file")
 	file, err := os.Open("notes.txt")
 	must(err, "a file")
-	kept, _, err := client.AttachmentsAPI.AttachmentsCreate(ctx, chat.Id).File(file).Name("notes.txt").Execute()
+	kept, _, err := client.AttachmentsAPI.CreateAttachment(ctx, chat.Id).File(file).Name("notes.txt").Execute()
 	must(err, "an upload")
 	if kept.Size != 11 {
 		panic(fmt.Sprint("a file of ", kept.Size, " bytes"))
@@ -41,10 +41,10 @@ func main() {
 	message := chatelaine.NewMessageRequest()
 	message.SetText("What is it?")
 	message.SetAttachments([]string{kept.Id})
-	_, _, err = client.ConversationsAPI.ConversationsPost(ctx, chat.Id).MessageRequest(*message).Execute()
+	_, _, err = client.ConversationsAPI.PostMessage(ctx, chat.Id).MessageRequest(*message).Execute()
 	must(err, "a message")
 
-	page, _, err := client.ConversationsAPI.ConversationsMessages(ctx, chat.Id).After(0).Execute()
+	page, _, err := client.ConversationsAPI.ListMessages(ctx, chat.Id).After(0).Execute()
 	must(err, "messages")
 	said, shown := false, false
 	for _, message := range page.Items {

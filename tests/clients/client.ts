@@ -1,7 +1,7 @@
 // A chat and a file, by the types of openapi-typescript, and by the client of @hey-api/openapi-ts.
 import createClient from 'openapi-fetch';
 import type { components, paths } from './types.js';
-import { attachmentsCreate, conversationsCreate, conversationsMessages, conversationsPost } from './hey/sdk.gen.js';
+import { createAttachment, createConversation, listMessages, postMessage } from './hey/sdk.gen.js';
 import { client as hey } from './hey/client.gen.js';
 
 const [baseUrl, token] = process.argv.slice(2) as [string, string];
@@ -43,10 +43,10 @@ const texts = page.items.flatMap((message) => message.parts.map(textOf));
 if (!texts.includes('What is it?') || !texts.includes('notes.txt')) throw new Error(texts.join());
 
 hey.setConfig({ baseUrl, headers });
-const second = must(await conversationsCreate({ body: { agent: 'bank' } }));
-const again = must(await attachmentsCreate({ path: { id: second.id }, query: { name: 'notes.txt' }, body: { file } }));
+const second = must(await createConversation({ body: { agent: 'bank' } }));
+const again = must(await createAttachment({ path: { id: second.id }, query: { name: 'notes.txt' }, body: { file } }));
 if (again.size !== 11) throw new Error(`a file of ${again.size} bytes`);
-must(await conversationsPost({ path: { id: second.id }, body: { text: 'What is it?', attachments: [again.id] } }));
-const heard = must(await conversationsMessages({ path: { id: second.id }, query: { after: 0 } }));
+must(await postMessage({ path: { id: second.id }, body: { text: 'What is it?', attachments: [again.id] } }));
+const heard = must(await listMessages({ path: { id: second.id }, query: { after: 0 } }));
 if (!heard.items.flatMap((message) => message.parts.map(textOf)).includes('notes.txt')) throw new Error('no file');
 console.log('typescript: a message and a file, twice');

@@ -13,10 +13,11 @@ use crate::app::{
     tools::toolset::access_matrix::{self, AccessMatrix},
 };
 
-/// What each role may do with each tool of an agent, and why. Of a personal server these are the tools that the
-/// caller sees.
-#[utoipa::path(get, path = "/v1/admin/agents/{agent}/access", tag = "agents", params(("agent" = String, Path)),
-    responses((status = 200, body = AccessMatrix)))]
+/// What each role may do with each tool of an agent, and why.
+///
+/// For admins of the tenant. Of a personal server these are the tools that the caller sees.
+#[utoipa::path(get, path = "/v1/admin/agents/{agent}/access", operation_id = "getAccessMatrix", tag = "agents",
+    params(("agent" = String, Path)), responses((status = 200, body = AccessMatrix)))]
 pub(in crate::api) async fn matrix(
     State(app): State<Arc<App>>,
     Authenticated(caller): Authenticated,

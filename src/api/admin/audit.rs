@@ -107,9 +107,11 @@ pub(in crate::api) struct LinePage {
     next: Option<AuditId>,
 }
 
-/// Who did what in my tenant, the newest first. A line holds ids, names and the hash of a call's arguments, never
-/// what was in it. A call is in here when it has ended, with the time at which it began.
-#[utoipa::path(get, path = "/v1/admin/audit", tag = "audit", params(AuditQuery),
+/// Who did what in the tenant, the newest first.
+///
+/// For admins. A line holds ids, names and the hash of a call's arguments, never what was in it. A call is in here
+/// when it has ended, with the time at which it began.
+#[utoipa::path(get, path = "/v1/admin/audit", operation_id = "listAuditLines", tag = "audit", params(AuditQuery),
     responses((status = 200, body = LinePage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,

@@ -42,10 +42,12 @@ pub(in crate::api) struct ChangedToolPage {
     next: Option<DefinitionId>,
 }
 
-/// The tools that are not as somebody accepted them, of servers that your agents use, the newest first. With `pin: hold`
-/// they are neither listed nor called until you or, for all tenants, the operator accepts them.
-#[utoipa::path(get, path = "/v1/admin/changed-tools", tag = "tools", params(ChangedToolsQuery),
-    responses((status = 200, body = ChangedToolPage)))]
+/// The tools that are not as somebody accepted them, of servers that the tenant's agents use, the newest first.
+///
+/// For admins. With `pin: hold` they are neither listed nor called until an admin or, for all tenants, the
+/// operator accepts them.
+#[utoipa::path(get, path = "/v1/admin/changed-tools", operation_id = "listChangedTools", tag = "tools",
+    params(ChangedToolsQuery), responses((status = 200, body = ChangedToolPage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -57,10 +59,11 @@ pub(in crate::api) async fn list(
     Ok(axum::Json(ChangedToolPage { items, next }))
 }
 
-/// One of them, with what was accepted and what its server says now. The words are the server's, and nobody has checked
-/// them.
-#[utoipa::path(get, path = "/v1/admin/changed-tools/{id}", tag = "tools", params(("id" = DefinitionId, Path)),
-    responses((status = 200, body = ChangedToolDetails)))]
+/// One changed tool, with what was accepted and what its server says now.
+///
+/// For admins. The words are the server's, and nobody has checked them.
+#[utoipa::path(get, path = "/v1/admin/changed-tools/{id}", operation_id = "getChangedTool", tag = "tools",
+    params(("id" = DefinitionId, Path)), responses((status = 200, body = ChangedToolDetails)))]
 pub(in crate::api) async fn get(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -86,10 +89,12 @@ pub(in crate::api) struct AcceptedTools {
     tools: Vec<SeenTool>,
 }
 
-/// Accept tools as they are now, all of them or none: 409 when one has changed again or waits no more. It counts for your
-/// tenant, on every replica within a second.
-#[utoipa::path(post, path = "/v1/admin/changed-tools/accept", tag = "tools", request_body = AcceptedTools,
-    responses((status = 204)))]
+/// Accept tools as they are now, all of them or none.
+///
+/// For admins. It counts for the tenant, on every replica within a second. When one of them has changed again or
+/// waits no more, none is accepted.
+#[utoipa::path(post, path = "/v1/admin/changed-tools/accept", operation_id = "acceptChangedTools", tag = "tools",
+    request_body = AcceptedTools, responses((status = 204)))]
 pub(in crate::api) async fn accept(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

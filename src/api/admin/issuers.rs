@@ -177,8 +177,11 @@ pub(in crate::api) struct IssuerPath {
     id: IssuerId,
 }
 
-/// Who may vouch for the tenant's users. At most fifty, so there are no pages.
-#[utoipa::path(get, path = "/issuers", tag = "issuers", responses((status = 200, body = Issuers)))]
+/// Who may vouch for the tenant's users.
+///
+/// For admins. There are at most fifty, so there are no pages.
+#[utoipa::path(get, path = "/issuers", operation_id = "listIssuers", tag = "issuers",
+    responses((status = 200, body = Issuers)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -190,10 +193,13 @@ pub(in crate::api) async fn list(
     }))
 }
 
-/// Trust an issuer, or replace the algorithm and keys of one that is trusted (200). One that vouches for another
-/// tenant, too, is for the operator to add.
-#[utoipa::path(post, path = "/issuers", tag = "issuers", request_body = NewIssuer,
-    responses((status = 201, body = IssuerView), (status = 200, body = IssuerView)))]
+/// Trust an issuer, or replace the algorithm and keys of one that is trusted (200).
+///
+/// For admins. An issuer that is new to the installation, or that vouches for another tenant, too, is for the
+/// operator to add.
+#[utoipa::path(post, path = "/issuers", operation_id = "addIssuer", tag = "issuers", request_body = NewIssuer,
+    responses((status = 201, body = IssuerView), (status = 200, body = IssuerView),
+        (status = 409, description = "issuer_not_allowed, limit_reached, answer_not_kept")))]
 pub(in crate::api) async fn add(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -215,9 +221,12 @@ pub(in crate::api) async fn add(
     make_once(&app, owner, key, make).await
 }
 
-/// Trust an issuer no longer. Its tokens and its users' event streams stop within seconds.
-#[utoipa::path(delete, path = "/issuers/{id}", tag = "issuers", params(("id" = IssuerId, Path)),
-    responses((status = 204)))]
+/// Trust an issuer no longer.
+///
+/// For admins. Its tokens and its users' event streams stop within seconds. Only the operator may remove the last
+/// one.
+#[utoipa::path(delete, path = "/issuers/{id}", operation_id = "removeIssuer", tag = "issuers",
+    params(("id" = IssuerId, Path)), responses((status = 204), (status = 409, description = "last_issuer")))]
 pub(in crate::api) async fn remove(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

@@ -202,8 +202,10 @@ pub(in crate::api) struct KeyPath {
     id: ApiKeyId,
 }
 
-/// The tenant's keys, those that ended too, the newest first. The keys themselves are known to their holders only.
-#[utoipa::path(get, path = "/keys", tag = "keys", params(KeysQuery),
+/// The tenant's keys, those that ended too, the newest first.
+///
+/// For admins. The keys themselves are known to their holders only.
+#[utoipa::path(get, path = "/keys", operation_id = "listKeys", tag = "keys", params(KeysQuery),
     responses((status = 200, body = KeyPage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
@@ -220,9 +222,11 @@ pub(in crate::api) async fn list(
     }))
 }
 
-/// Make a key; it is shown this once. A live one of the same name is 409.
-#[utoipa::path(post, path = "/keys", tag = "keys", request_body = NewKey,
-    responses((status = 201, body = MadeKey)))]
+/// Make a key; it is shown this once.
+///
+/// For admins. Two live keys of a tenant do not share a name.
+#[utoipa::path(post, path = "/keys", operation_id = "createKey", tag = "keys", request_body = NewKey,
+    responses((status = 201, body = MadeKey), (status = 409, description = "duplicate_name, answer_not_kept")))]
 pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -240,9 +244,11 @@ pub(in crate::api) async fn create(
     make_once(&app, owner, request_key, make).await
 }
 
-/// End a key, on every replica within seconds. One that was revoked before is 409, with when that was.
-#[utoipa::path(delete, path = "/keys/{id}", tag = "keys", params(("id" = ApiKeyId, Path)),
-    responses((status = 204)))]
+/// End a key, on every replica within seconds.
+///
+/// For admins. A key that was revoked before is refused, with the time of that.
+#[utoipa::path(delete, path = "/keys/{id}", operation_id = "revokeKey", tag = "keys",
+    params(("id" = ApiKeyId, Path)), responses((status = 204), (status = 409, description = "already_revoked")))]
 pub(in crate::api) async fn revoke(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

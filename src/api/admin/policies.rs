@@ -13,9 +13,11 @@ use crate::app::{
     tools::policy_trials::{self, NewTrial, TrialResult},
 };
 
-/// Try a policy: what would become of examples, and of the calls that my tenant has kept, by the rules in force and by
-/// rules that are not. Nothing is called or changed. Reading kept calls is a line of the audit trail.
-#[utoipa::path(post, path = "/v1/admin/agents/{agent}/policy-trials", tag = "agents",
+/// Try what a policy would do with examples and with the calls that the tenant has kept.
+///
+/// For admins. The rules in force are compared with rules that are not. Nothing is called or changed, and reading
+/// kept calls is a line of the audit trail.
+#[utoipa::path(post, path = "/v1/admin/agents/{agent}/policy-trials", operation_id = "tryPolicy", tag = "agents",
     params(("agent" = String, Path)), request_body = NewTrial, responses((status = 200, body = TrialResult)))]
 pub(in crate::api) async fn try_policy(
     State(app): State<Arc<App>>,

@@ -17,8 +17,10 @@ use super::{
 use crate::app::{self, App};
 use domain::{policy::PolicyDigest, replica::Replica};
 
-/// The replicas that share the database, the oldest first. One that was killed stays for an hour, as `silent`.
-#[utoipa::path(get, path = "/replicas", tag = "operations",
+/// The replicas that share the database, the oldest first.
+///
+/// For admins. One that was killed stays for an hour, as `silent`.
+#[utoipa::path(get, path = "/replicas", operation_id = "listReplicas", tag = "operations",
     responses((status = 200, body = List<Replica>)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
@@ -43,11 +45,12 @@ pub(in crate::api) struct AgentPath {
     agent: String,
 }
 
-/// Say which rules of an agent count while replicas have different ones: 404 when no replica has them. They count at all
-/// replicas within a second, and as long as one of them has them. An agent that other tenants have, too, is for the operator:
-/// 403.
-#[utoipa::path(put, path = "/agents/{agent}/policy", tag = "operations", params(("agent" = String, Path)),
-    request_body = SettledPolicy, responses((status = 204)))]
+/// Say which rules of an agent count while replicas have different ones.
+///
+/// For admins; an agent that other tenants have, too, is for the operator alone. The rules count at all replicas
+/// within a second, and as long as one of them has them. 404 when no replica has them.
+#[utoipa::path(put, path = "/agents/{agent}/policy", operation_id = "settlePolicy", tag = "operations",
+    params(("agent" = String, Path)), request_body = SettledPolicy, responses((status = 204)))]
 pub(in crate::api) async fn settle_policy(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

@@ -30,8 +30,10 @@ use crate::app::{
 };
 use domain::{error::ErrorCode, principal, registry::settings::SettingOwner};
 
-/// The capabilities that agents of my tenant have.
-#[utoipa::path(get, path = "/v1/admin/capabilities", tag = "registry",
+/// The capabilities that agents of the tenant have.
+///
+/// For admins. A capability is a block that several packs share.
+#[utoipa::path(get, path = "/v1/admin/capabilities", operation_id = "listCapabilities", tag = "registry",
     responses((status = 200, body = List<CapabilityView>)))]
 pub(in crate::api) async fn capabilities(
     State(app): State<Arc<App>>,
@@ -43,8 +45,10 @@ pub(in crate::api) async fn capabilities(
 }
 
 /// The servers that an agent takes from the registry, with what admins set for it.
-#[utoipa::path(get, path = "/v1/admin/agents/{agent}/servers", tag = "registry", params(("agent" = String, Path)),
-    responses((status = 200, body = List<ConfiguredServer>)))]
+///
+/// For admins. Sensitive values are `••••`.
+#[utoipa::path(get, path = "/v1/admin/agents/{agent}/servers", operation_id = "listServerSettingsOfAgent",
+    tag = "registry", params(("agent" = String, Path)), responses((status = 200, body = List<ConfiguredServer>)))]
 pub(in crate::api) async fn list_of_agent(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -55,8 +59,11 @@ pub(in crate::api) async fn list_of_agent(
 }
 
 /// The servers that a capability takes from the registry, with what admins set for it.
-#[utoipa::path(get, path = "/v1/admin/capabilities/{capability}/servers", tag = "registry",
-    params(("capability" = String, Path)), responses((status = 200, body = List<ConfiguredServer>)))]
+///
+/// For admins. Sensitive values are `••••`.
+#[utoipa::path(get, path = "/v1/admin/capabilities/{capability}/servers",
+    operation_id = "listServerSettingsOfCapability", tag = "registry", params(("capability" = String, Path)),
+    responses((status = 200, body = List<ConfiguredServer>)))]
 pub(in crate::api) async fn list_of_capability(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -67,8 +74,11 @@ pub(in crate::api) async fn list_of_capability(
 }
 
 /// One server of an agent, with what admins set for it.
-#[utoipa::path(get, path = "/v1/admin/agents/{agent}/servers/{server}", tag = "registry",
-    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = ConfiguredServer)))]
+///
+/// For admins. The `ETag` of the answer goes into `If-Match` of a change.
+#[utoipa::path(get, path = "/v1/admin/agents/{agent}/servers/{server}", operation_id = "getServerSettingOfAgent",
+    tag = "registry", params(("agent" = String, Path), ("server" = String, Path)),
+    responses((status = 200, body = ConfiguredServer)))]
 pub(in crate::api) async fn get_of_agent(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -78,7 +88,10 @@ pub(in crate::api) async fn get_of_agent(
 }
 
 /// One server of a capability, with what admins set for it.
-#[utoipa::path(get, path = "/v1/admin/capabilities/{capability}/servers/{server}", tag = "registry",
+///
+/// For admins. The `ETag` of the answer goes into `If-Match` of a change.
+#[utoipa::path(get, path = "/v1/admin/capabilities/{capability}/servers/{server}",
+    operation_id = "getServerSettingOfCapability", tag = "registry",
     params(("capability" = String, Path), ("server" = String, Path)),
     responses((status = 200, body = ConfiguredServer)))]
 pub(in crate::api) async fn get_of_capability(
@@ -91,12 +104,14 @@ pub(in crate::api) async fn get_of_capability(
 }
 
 /// Add a server of the registry to an agent, or set keys of one that it has.
-#[utoipa::path(put, path = "/v1/admin/agents/{agent}/servers/{server}", tag = "registry",
-    request_body = SettingDefinition,
-    params(("agent" = String, Path), ("server" = String, Path),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: only if nothing is set yet")),
-    responses((status = 200, body = ConfiguredServer)))]
+///
+/// For admins. What is left out stays as the pack says. `If-Match` keeps two admins from overwriting each other.
+#[utoipa::path(put, path = "/v1/admin/agents/{agent}/servers/{server}", operation_id = "putServerSettingOfAgent",
+    tag = "registry", request_body = SettingDefinition, params(("agent" = String, Path), ("server" = String, Path),
+    ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read"),
+    ("If-None-Match" = Option<String>, Header, description = "`*`: only if nothing is set yet")),
+    responses((status = 200, body = ConfiguredServer), (status = 400, description = "unknown_reference"),
+        (status = 409, description = "limit_reached"), (status = 412, description = "precondition_failed")))]
 pub(in crate::api) async fn put_of_agent(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -109,12 +124,15 @@ pub(in crate::api) async fn put_of_agent(
 }
 
 /// Add a server of the registry to a capability, or set keys of one that it has.
-#[utoipa::path(put, path = "/v1/admin/capabilities/{capability}/servers/{server}", tag = "registry",
-    request_body = SettingDefinition,
+///
+/// For admins. What is left out stays as the pack says. `If-Match` keeps two admins from overwriting each other.
+#[utoipa::path(put, path = "/v1/admin/capabilities/{capability}/servers/{server}",
+    operation_id = "putServerSettingOfCapability", tag = "registry", request_body = SettingDefinition,
     params(("capability" = String, Path), ("server" = String, Path),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read"),
-        ("If-None-Match" = Option<String>, Header, description = "`*`: only if nothing is set yet")),
-    responses((status = 200, body = ConfiguredServer)))]
+    ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read"),
+    ("If-None-Match" = Option<String>, Header, description = "`*`: only if nothing is set yet")),
+    responses((status = 200, body = ConfiguredServer), (status = 400, description = "unknown_reference"),
+        (status = 409, description = "limit_reached"), (status = 412, description = "precondition_failed")))]
 pub(in crate::api) async fn put_of_capability(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -126,11 +144,13 @@ pub(in crate::api) async fn put_of_capability(
     put(&app, &admin, &owner, &server, &headers, &definition).await
 }
 
-/// Remove what admins set for a server of an agent. A server that they added is gone from the agent.
-#[utoipa::path(delete, path = "/v1/admin/agents/{agent}/servers/{server}", tag = "registry",
-    params(("agent" = String, Path), ("server" = String, Path),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
-    responses((status = 204)))]
+/// Remove what admins set for a server of an agent.
+///
+/// For admins. A server that they added is gone from the agent; one of the pack is as the pack says.
+#[utoipa::path(delete, path = "/v1/admin/agents/{agent}/servers/{server}",
+    operation_id = "removeServerSettingOfAgent", tag = "registry", params(("agent" = String, Path),
+    ("server" = String, Path), ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
+    responses((status = 204), (status = 412, description = "precondition_failed")))]
 pub(in crate::api) async fn remove_of_agent(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -142,10 +162,12 @@ pub(in crate::api) async fn remove_of_agent(
 }
 
 /// Remove what admins set for a server of a capability.
-#[utoipa::path(delete, path = "/v1/admin/capabilities/{capability}/servers/{server}", tag = "registry",
-    params(("capability" = String, Path), ("server" = String, Path),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
-    responses((status = 204)))]
+///
+/// For admins. A server that they added is gone from the capability; one of the pack is as the pack says.
+#[utoipa::path(delete, path = "/v1/admin/capabilities/{capability}/servers/{server}",
+    operation_id = "removeServerSettingOfCapability", tag = "registry", params(("capability" = String, Path),
+    ("server" = String, Path), ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
+    responses((status = 204), (status = 412, description = "precondition_failed")))]
 pub(in crate::api) async fn remove_of_capability(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

@@ -46,8 +46,10 @@ pub(in crate::api) struct TenantPage {
 }
 
 /// Every tenant, by name.
-#[utoipa::path(get, path = "/v1/admin/tenants", tag = "tenants", params(TenantsQuery),
-    responses((status = 200, body = TenantPage)))]
+///
+/// For the operator of the installation.
+#[utoipa::path(get, path = "/v1/admin/tenants", operation_id = "listTenants", tag = "tenants",
+    params(TenantsQuery), responses((status = 200, body = TenantPage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Operator(operator): Operator,
@@ -63,9 +65,12 @@ pub(in crate::api) async fn list(
     Ok(axum::Json(TenantPage { items, next }))
 }
 
-/// Add a tenant. A name that is taken is 409.
-#[utoipa::path(post, path = "/v1/admin/tenants", tag = "tenants", request_body = NewTenant,
-    responses((status = 201, body = TenantView)))]
+/// Add a tenant.
+///
+/// For the operator. No two tenants share a name.
+#[utoipa::path(post, path = "/v1/admin/tenants", operation_id = "createTenant", tag = "tenants",
+    request_body = NewTenant,
+    responses((status = 201, body = TenantView), (status = 409, description = "duplicate_name, answer_not_kept")))]
 pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Operator(operator): Operator,
@@ -81,8 +86,10 @@ pub(in crate::api) async fn create(
 }
 
 /// One tenant, with the limits in force and what was used today.
-#[utoipa::path(get, path = "/v1/admin/tenants/{tenant}", tag = "tenants", params(("tenant" = String, Path)),
-    responses((status = 200, body = TenantView)))]
+///
+/// For the operator; admins read their own at `GET /v1/admin/tenant`.
+#[utoipa::path(get, path = "/v1/admin/tenants/{tenant}", operation_id = "getTenant", tag = "tenants",
+    params(("tenant" = String, Path)), responses((status = 200, body = TenantView)))]
 pub(in crate::api) async fn get(
     State(app): State<Arc<App>>,
     Operator(operator): Operator,
@@ -93,8 +100,11 @@ pub(in crate::api) async fn get(
     ))
 }
 
-/// My organisation, for its admins: the limits and retention in force, and what was used today.
-#[utoipa::path(get, path = "/v1/admin/tenant", tag = "usage", responses((status = 200, body = TenantView)))]
+/// The tenant of an admin: the limits and retention in force, and what was used today.
+///
+/// For admins. Only the operator changes them.
+#[utoipa::path(get, path = "/v1/admin/tenant", operation_id = "getOwnTenant", tag = "usage",
+    responses((status = 200, body = TenantView)))]
 pub(in crate::api) async fn own(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -104,11 +114,13 @@ pub(in crate::api) async fn own(
     ))
 }
 
-/// Change a tenant; what is left out stays. While it is `suspended` its tokens and keys get 403 `tenant_suspended`,
-/// on every replica within seconds, and what runs for it is stopped; everything is kept. A limit of a day is a number,
-/// `unlimited`, or `null` for the installation's own.
-#[utoipa::path(patch, path = "/v1/admin/tenants/{tenant}", tag = "tenants", params(("tenant" = String, Path)),
-    request_body = TenantChange, responses((status = 200, body = TenantView)))]
+/// Change a tenant; what is left out stays.
+///
+/// For the operator. While it is `suspended` its tokens and keys get 403 `tenant_suspended`, on every replica
+/// within seconds, and what runs for it is stopped; everything is kept. A limit of a day is a number, `unlimited`,
+/// or `null` for the installation's own.
+#[utoipa::path(patch, path = "/v1/admin/tenants/{tenant}", operation_id = "changeTenant", tag = "tenants",
+    params(("tenant" = String, Path)), request_body = TenantChange, responses((status = 200, body = TenantView)))]
 pub(in crate::api) async fn change(
     State(app): State<Arc<App>>,
     Operator(operator): Operator,
@@ -128,8 +140,10 @@ pub(in crate::api) struct Confirmation {
     confirm: Option<String>,
 }
 
-/// Remove a tenant with everything that it has. Only that it was removed stays, in the operator's audit trail.
-#[utoipa::path(delete, path = "/v1/admin/tenants/{tenant}", tag = "tenants",
+/// Remove a tenant with everything that it has.
+///
+/// For the operator. Only that it was removed stays, in the operator's audit trail.
+#[utoipa::path(delete, path = "/v1/admin/tenants/{tenant}", operation_id = "removeTenant", tag = "tenants",
     params(("tenant" = String, Path), Confirmation), responses((status = 204)))]
 pub(in crate::api) async fn remove(
     State(app): State<Arc<App>>,

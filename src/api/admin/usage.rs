@@ -53,8 +53,10 @@ fn read_day(field: &str, text: &str) -> Result<Date, Problem> {
         .map_err(|_| Problem::invalid(field, "is not a day; write one such as 2026-01-31"))
 }
 
-/// Runs, tokens and tool calls by user and agent. They stay when a conversation is deleted.
-#[utoipa::path(get, path = "/v1/admin/usage", tag = "usage", params(UsageQuery),
+/// Runs, tokens and tool calls by user and agent.
+///
+/// For admins. They stay when a conversation is deleted.
+#[utoipa::path(get, path = "/v1/admin/usage", operation_id = "listUsage", tag = "usage", params(UsageQuery),
     responses((status = 200, body = UsagePage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
@@ -96,8 +98,10 @@ pub(in crate::api) struct UsageDays {
 }
 
 /// Runs, tokens and tool calls by day, of all users or of one, the oldest day first.
-#[utoipa::path(get, path = "/v1/admin/usage/days", tag = "usage", params(DaysQuery),
-    responses((status = 200, body = UsageDays)))]
+///
+/// For admins. A day begins at 00:00 UTC.
+#[utoipa::path(get, path = "/v1/admin/usage/days", operation_id = "listUsageByDay", tag = "usage",
+    params(DaysQuery), responses((status = 200, body = UsageDays)))]
 pub(in crate::api) async fn list_days(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

@@ -41,9 +41,10 @@ pub(in crate::api) struct UserPage {
     next: Option<String>,
 }
 
-/// Who has talked to an agent, configured a server or asked for approval, by id; `key:<name>` is a key that speaks for
-/// itself, `guest:<id>` a guest.
-#[utoipa::path(get, path = "/v1/admin/users", tag = "users", params(UsersQuery),
+/// Who has talked to an agent, configured a server or asked for approval, by id.
+///
+/// For admins. `key:<name>` is a key that speaks for itself, `guest:<id>` a guest.
+#[utoipa::path(get, path = "/v1/admin/users", operation_id = "listUsers", tag = "users", params(UsersQuery),
     responses((status = 200, body = UserPage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
@@ -72,9 +73,11 @@ pub(in crate::api) struct UserView {
     agents: Vec<AgentRoles>,
 }
 
-/// One user.
-#[utoipa::path(get, path = "/v1/admin/users/{user}", tag = "users", params(("user" = String, Path)),
-    responses((status = 200, body = UserView)))]
+/// One user, with what they are to each agent.
+///
+/// For admins. The roles are those of the newest token that was seen.
+#[utoipa::path(get, path = "/v1/admin/users/{user}", operation_id = "getUser", tag = "users",
+    params(("user" = String, Path)), responses((status = 200, body = UserView)))]
 pub(in crate::api) async fn get(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -85,12 +88,14 @@ pub(in crate::api) async fn get(
     Ok(axum::Json(UserView { user: seen, agents }))
 }
 
-/// End a user's sessions, on every replica: tokens of until now are taken no more (of those that do not say when they
-/// were issued, such as end within a day), a guest's key is revoked, what runs is stopped, personal connections are
-/// closed. What they entered is kept. They may sign in again after a minute, unless their issuer says no; a
-/// frontend's key goes on speaking for them.
-#[utoipa::path(post, path = "/v1/admin/users/{user}/sign-out", tag = "users", params(("user" = String, Path)),
-    responses((status = 204)))]
+/// End a user's sessions, on every replica.
+///
+/// For admins. Tokens of until now are taken no more (of those that do not say when they were issued, such as end
+/// within a day), a guest's key is revoked, what runs is stopped, personal connections are closed. What they
+/// entered is kept. They may sign in again after a minute, unless their issuer says no; a frontend's key goes on
+/// speaking for them.
+#[utoipa::path(post, path = "/v1/admin/users/{user}/sign-out", operation_id = "signOutUser", tag = "users",
+    params(("user" = String, Path)), responses((status = 204)))]
 pub(in crate::api) async fn sign_out(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -100,10 +105,12 @@ pub(in crate::api) async fn sign_out(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Block a user: what is theirs ends on every replica within a second, as with a sign-out, and no token and no key that
-/// speaks for them is taken until they are unblocked (403 `user_blocked`). Votes of theirs do not count any more.
-#[utoipa::path(post, path = "/v1/admin/users/{user}/block", tag = "users", params(("user" = String, Path)),
-    responses((status = 204)))]
+/// Block a user, on every replica within a second.
+///
+/// For admins. What is theirs ends as with a sign-out, and no token and no key that speaks for them is taken until
+/// they are unblocked (403 `user_blocked`). Votes of theirs do not count any more.
+#[utoipa::path(post, path = "/v1/admin/users/{user}/block", operation_id = "blockUser", tag = "users",
+    params(("user" = String, Path)), responses((status = 204)))]
 pub(in crate::api) async fn block(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -113,9 +120,11 @@ pub(in crate::api) async fn block(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// End the block of a user. They sign in again: the tokens that the block ended stay so.
-#[utoipa::path(delete, path = "/v1/admin/users/{user}/block", tag = "users", params(("user" = String, Path)),
-    responses((status = 204)))]
+/// End the block of a user.
+///
+/// For admins. The user signs in again: the tokens that the block ended stay so.
+#[utoipa::path(delete, path = "/v1/admin/users/{user}/block", operation_id = "unblockUser", tag = "users",
+    params(("user" = String, Path)), responses((status = 204)))]
 pub(in crate::api) async fn unblock(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -132,8 +141,10 @@ pub(in crate::api) struct Removed {
 }
 
 /// Delete what a user entered for personal servers, and close the connections made with it.
-#[utoipa::path(delete, path = "/v1/admin/users/{user}/credentials", tag = "users", params(("user" = String, Path)),
-    responses((status = 200, body = Removed)))]
+///
+/// For admins. The answer says how many there were.
+#[utoipa::path(delete, path = "/v1/admin/users/{user}/credentials", operation_id = "removeCredentialsOfUser",
+    tag = "users", params(("user" = String, Path)), responses((status = 200, body = Removed)))]
 pub(in crate::api) async fn remove_credentials(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,

@@ -62,12 +62,15 @@ pub(in crate::api) struct MadeWebhook {
     secret: String,
 }
 
-/// Be told what happens. Messages are `POST`ed as JSON (`type`, `timestamp`, `data`) and signed as Standard Webhooks
-/// says (`webhook-id`, `webhook-timestamp`, `webhook-signature`). One that is not answered with 2xx within ten seconds
-/// is sent again, ten times in all over about fourteen hours, always with the same id; 410 ends the webhook. At most
-/// twenty of a tenant.
-#[utoipa::path(post, path = "/v1/admin/webhooks", tag = "webhooks", request_body = NewWebhook,
-    responses((status = 201, body = MadeWebhook)))]
+/// Make a webhook, to be told what happens.
+///
+/// For admins. Messages are `POST`ed as JSON (`type`, `timestamp`, `data`) and signed as Standard Webhooks says
+/// (`webhook-id`, `webhook-timestamp`, `webhook-signature`). One that is not answered with 2xx within ten seconds
+/// is sent again, ten times in all over about fourteen hours, always with the same id; 410 ends the webhook. At
+/// most twenty of a tenant.
+#[utoipa::path(post, path = "/v1/admin/webhooks", operation_id = "createWebhook", tag = "webhooks",
+    request_body = NewWebhook,
+    responses((status = 201, body = MadeWebhook), (status = 409, description = "limit_reached, answer_not_kept")))]
 pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -92,7 +95,10 @@ pub(in crate::api) struct Webhooks {
 }
 
 /// The tenant's webhooks, the oldest first.
-#[utoipa::path(get, path = "/v1/admin/webhooks", tag = "webhooks", responses((status = 200, body = Webhooks)))]
+///
+/// For admins. The secrets are shown when a webhook is made, and never again.
+#[utoipa::path(get, path = "/v1/admin/webhooks", operation_id = "listWebhooks", tag = "webhooks",
+    responses((status = 200, body = Webhooks)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -104,8 +110,10 @@ pub(in crate::api) async fn list(
 }
 
 /// Remove a webhook, with the messages that wait for it.
-#[utoipa::path(delete, path = "/v1/admin/webhooks/{id}", tag = "webhooks", params(("id" = WebhookId, Path)),
-    responses((status = 204)))]
+///
+/// For admins. Its secret ends with it.
+#[utoipa::path(delete, path = "/v1/admin/webhooks/{id}", operation_id = "removeWebhook", tag = "webhooks",
+    params(("id" = WebhookId, Path)), responses((status = 204)))]
 pub(in crate::api) async fn remove(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -116,8 +124,11 @@ pub(in crate::api) async fn remove(
 }
 
 /// Send the event `ping` now, once, and say how that went.
-#[utoipa::path(post, path = "/v1/admin/webhooks/{id}/test", tag = "webhooks", params(("id" = WebhookId, Path)),
-    responses((status = 200, body = PingOutcome)))]
+///
+/// For admins. A receiver that does not answer is an outcome (`delivered: false`), not an error.
+#[utoipa::path(post, path = "/v1/admin/webhooks/{id}/test", operation_id = "testWebhook", tag = "webhooks",
+    params(("id" = WebhookId, Path)),
+    responses((status = 200, body = PingOutcome), (status = 409, description = "webhook_disabled")))]
 pub(in crate::api) async fn test(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
@@ -149,7 +160,9 @@ pub(in crate::api) struct DeliveryPage {
 }
 
 /// The messages to a webhook of the last seven days, the newest first.
-#[utoipa::path(get, path = "/v1/admin/webhooks/{id}/deliveries", tag = "webhooks",
+///
+/// For admins. Each says how often it was sent, and how the last attempt went.
+#[utoipa::path(get, path = "/v1/admin/webhooks/{id}/deliveries", operation_id = "listDeliveries", tag = "webhooks",
     params(("id" = WebhookId, Path), DeliveriesQuery), responses((status = 200, body = DeliveryPage)))]
 pub(in crate::api) async fn deliveries(
     State(app): State<Arc<App>>,

@@ -55,7 +55,6 @@ pub(in crate::api) struct RunInput {
 
 #[derive(Deserialize, utoipa::ToSchema)]
 struct AguiMessage {
-    /// Messages of other roles than the first four are the program's own and are ignored.
     #[schema(value_type = AguiRole, inline)]
     role: String,
     /// Text, or a list of parts.
@@ -63,7 +62,7 @@ struct AguiMessage {
     content: Option<Value>,
 }
 
-/// Who speaks in a message.
+/// Who speaks in a message. Messages of other roles than the first four are the program's own and are ignored.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "read by the derive only")]

@@ -102,7 +102,10 @@ pub(in crate::api) struct ProtectedResource {
 }
 
 /// Where to get a token for the MCP endpoint of an agent (RFC 9728).
-#[utoipa::path(get, path = "/.well-known/oauth-protected-resource/mcp/{agent}", tag = "mcp", security(()),
+///
+/// It needs no credential.
+#[utoipa::path(get, path = "/.well-known/oauth-protected-resource/mcp/{agent}",
+    operation_id = "getMcpResourceMetadata", tag = "mcp", security(()),
     params(("agent" = String, Path), AgentQuery), responses((status = 200, body = ProtectedResource)))]
 pub(in crate::api) async fn metadata(
     State(app): State<Arc<App>>,

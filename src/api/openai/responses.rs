@@ -55,10 +55,17 @@ use domain::{
     response::ResponseSettings,
 };
 
-/// Say something, alone or after an earlier response, and wait for the answer or stream it. With `background`, the
-/// answer is read later.
-#[utoipa::path(post, path = "/v1/responses", tag = "openai", request_body = NewResponse,
-    responses((status = 200, content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream")))))]
+/// Say something, alone or after an earlier response, and wait for the answer or stream it.
+///
+/// `previous_response_id` or `conversation` says what it continues. With `background`, the answer is read later.
+/// What fails in a stream is `response.failed`.
+#[utoipa::path(post, path = "/v1/responses", operation_id = "createResponse", tag = "openai",
+    request_body = NewResponse,
+    responses((status = 200, content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
+        (status = 400, description = "unsupported, turn_failed_after_call, answer_pending"),
+        (status = 404, description = "model_not_found, previous_response_not_found"),
+        (status = 409, description = "conversation_busy, run_cancelled"), (status = 502, description = "run_failed"),
+        (status = 503, description = "stopping")))]
 pub(in crate::api) async fn create(
     State(state): State<ApiState>,
     caller: Caller,
@@ -136,7 +143,10 @@ pub(in crate::api) struct ResponseQuery {
 }
 
 /// A response as it is now.
-#[utoipa::path(get, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path), ResponseQuery),
+///
+/// With `stream` it comes as the events that its creation streamed, from the beginning or after one of them.
+#[utoipa::path(get, path = "/v1/responses/{id}", operation_id = "getResponse", tag = "openai",
+    params(("id" = String, Path), ResponseQuery),
     responses((status = 200, content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream")))))]
 pub(in crate::api) async fn get(
     State(state): State<ApiState>,
@@ -203,8 +213,11 @@ enum InputOrder {
 }
 
 /// What a response answers: the messages of its conversation up to the question.
-#[utoipa::path(get, path = "/v1/responses/{id}/input_items", tag = "openai", params(("id" = String, Path), InputQuery),
-    responses((status = 200, body = ItemList)))]
+///
+/// The newest come first unless `order` says otherwise.
+#[utoipa::path(get, path = "/v1/responses/{id}/input_items", operation_id = "listInputItems", tag = "openai",
+    params(("id" = String, Path), InputQuery),
+    responses((status = 200, body = ItemList), (status = 400, description = "unknown_reference")))]
 pub(in crate::api) async fn input_items(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -217,9 +230,11 @@ pub(in crate::api) async fn input_items(
     Ok(axum::Json(ItemList::of_page(found, limit)))
 }
 
-/// Forget a response: it can be neither read nor continued. Its conversation stays.
-#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path)),
-    responses((status = 200, body = Deleted)))]
+/// Forget a response: it can be neither read nor continued.
+///
+/// Its conversation stays.
+#[utoipa::path(delete, path = "/v1/responses/{id}", operation_id = "deleteResponse", tag = "openai",
+    params(("id" = String, Path)), responses((status = 200, body = Deleted)))]
 pub(in crate::api) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -231,9 +246,12 @@ pub(in crate::api) async fn delete(
     Ok(axum::Json(Deleted::new(response_id(run))))
 }
 
-/// Stop a response that is under way. What it has sent to a tool stays done; one that is over cannot be stopped: 409.
-#[utoipa::path(post, path = "/v1/responses/{id}/cancel", tag = "openai", params(("id" = String, Path)),
-    responses((status = 200, body = ResponseObject)))]
+/// Stop a response that is under way.
+///
+/// What it has sent to a tool stays done. One that is over cannot be stopped.
+#[utoipa::path(post, path = "/v1/responses/{id}/cancel", operation_id = "cancelResponse", tag = "openai",
+    params(("id" = String, Path)),
+    responses((status = 200, body = ResponseObject), (status = 409, description = "run_over")))]
 pub(in crate::api) async fn cancel(
     State(state): State<ApiState>,
     caller: Caller,

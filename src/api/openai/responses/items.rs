@@ -18,9 +18,12 @@ use crate::{
 };
 use domain::{error::ErrorCode, ids::ConversationId};
 
-/// What was said in a conversation, in its active branch. `include` asks for nothing that there is.
-#[utoipa::path(get, path = "/v1/conversations/{id}/items", operation_id = "list_items", tag = "openai",
-    params(("id" = ConversationId, Path), InputQuery), responses((status = 200, body = ItemList)))]
+/// What was said in a conversation, in its active branch.
+///
+/// In the shape of OpenAI's Conversations API. `include` asks for nothing that there is.
+#[utoipa::path(get, path = "/v1/conversations/{id}/items", operation_id = "listConversationItems", tag = "openai",
+    params(("id" = ConversationId, Path), InputQuery),
+    responses((status = 200, body = ItemList), (status = 400, description = "unknown_reference")))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -33,8 +36,11 @@ pub(in crate::api) async fn list(
 }
 
 /// One item of a conversation.
-#[utoipa::path(get, path = "/v1/conversations/{id}/items/{item}", operation_id = "get_item", tag = "openai",
-    params(("id" = ConversationId, Path), ("item" = String, Path)), responses((status = 200, body = InputItem)))]
+///
+/// In the shape of OpenAI's Conversations API.
+#[utoipa::path(get, path = "/v1/conversations/{id}/items/{item}", operation_id = "getConversationItem",
+    tag = "openai", params(("id" = ConversationId, Path), ("item" = String, Path)),
+    responses((status = 200, body = InputItem)))]
 pub(in crate::api) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
