@@ -59,7 +59,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use axum::{Router, extract::FromRef, middleware, routing::get};
+use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
 use utoipa::{
     Modify, OpenApi,
@@ -197,7 +197,7 @@ fn agents() -> OpenApiRouter<ApiState> {
         .routes(routes!(skills::get))
         .routes(routes!(a2a::card))
         .routes(routes!(a2a::card_of_all))
-        .route("/a2a/.well-known/agent-card.json", get(a2a::card_of_all))
+        .routes(routes!(a2a::card_beside_agents))
         .routes(routes!(a2a::call))
         .routes(routes!(a2a::call_any))
         .routes(routes!(

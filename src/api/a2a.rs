@@ -73,6 +73,18 @@ pub(super) async fn card_of_all(
     ))
 }
 
+/// The card of all agents, beside the agents.
+///
+/// Clients look for a card here whose address of an agent has no slash at its end.
+#[utoipa::path(get, path = "/a2a/.well-known/agent-card.json", operation_id = "getCardBesideAgents", tag = "a2a",
+    security((), ("bearer" = [])), responses((status = 200, body = Object)))]
+pub(super) async fn card_beside_agents(
+    app: State<Arc<App>>,
+    caller: MaybeAuthenticated,
+) -> Result<axum::Json<Value>, Problem> {
+    card_of_all(app, caller).await
+}
+
 /// Call an agent by A2A (JSON-RPC).
 ///
 /// The methods are `SendMessage`, `GetTask`, `CancelTask`, `GetExtendedAgentCard`, and their names of version 0.3.

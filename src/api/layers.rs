@@ -46,6 +46,9 @@ use telemetry::QUIET_ROUTES;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Operations of OpenAI that do not exist here, with a name where a response has its id.
+const OF_OPENAI_ALONE: [&str; 2] = ["/v1/responses/compact", "/v1/responses/input_tokens"];
+
 /// JSON of more bytes is compressed for clients that take it. A stream never is: each event is sent at once.
 const COMPRESSED_ABOVE: u64 = 8192;
 
@@ -70,9 +73,7 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
     let complete = routes
         .fallback(async || unknown_path())
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
-            // OpenAI has operations with names where an id stands here, such as `compact`.
-            let of_response = uri.path().strip_prefix("/v1/responses/");
-            if method == Method::POST && of_response.is_some_and(|rest| !rest.contains('/')) {
+            if method == Method::POST && OF_OPENAI_ALONE.contains(&uri.path()) {
                 return unknown_path();
             }
             let detail = "this path does not answer to that method; see the Allow header";

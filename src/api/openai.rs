@@ -88,7 +88,8 @@ pub(super) async fn model(
     responses((status = 200, body = Completion),
         (status = 400, description = "unsupported, turn_failed_after_call, answer_pending"),
         (status = 404, description = "model_not_found"),
-        (status = 409, description = "conversation_busy, run_cancelled"), (status = 502, description = "run_failed"),
+        (status = 409, description = "conversation_busy, run_cancelled"), (status = 422, description = "answer_not_in_format"),
+        (status = 502, description = "run_failed"),
         (status = 503, description = "stopping")))]
 pub(super) async fn chat(
     State(state): State<ApiState>,

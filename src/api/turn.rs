@@ -606,6 +606,7 @@ impl Turn {
         if awaits_whole && !called.is_empty() {
             let called = called.join(", ");
             let anew = if self.has_named_key() { KEPT } else { ANEW };
+            let reason = reason.trim_end_matches('.');
             let detail = format!(
                 "the turn failed after it had called {called}: {reason}; what was called is not undone, and an equal \
                  request would call it again, so look at the run first; {anew}"
@@ -627,7 +628,7 @@ impl Turn {
         if self.has_named_key() {
             // The words of a stream are for people, who have sent no key.
             if !self.is_streamed {
-                problem.detail = format!("{}; {KEPT}", problem.detail);
+                problem.detail = format!("{}; {KEPT}", problem.detail.trim_end_matches('.'));
             }
         } else {
             // With `retry_after` the model has not answered, so the client can repeat the request.

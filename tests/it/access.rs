@@ -130,6 +130,12 @@ fn table() -> Vec<Row> {
         ),
         (
             get(),
+            "/a2a/.well-known/agent-card.json",
+            none,
+            [200, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
             "/a2a/{agent}/.well-known/agent-card.json",
             none,
             [401, 403, 200, 404, 200, 403, 200],
@@ -1013,7 +1019,7 @@ async fn every_route_answers_every_caller_as_the_table_says() {
 fn of_endpoint(path: &str, is_of_agent: bool, [nobody, .., owner]: [u16; 7]) -> u16 {
     match path {
         "/mcp/{agent}" if is_of_agent => owner,
-        "/.well-known/agent-card.json" => 401,
+        "/.well-known/agent-card.json" | "/a2a/.well-known/agent-card.json" => 401,
         _ => nobody,
     }
 }

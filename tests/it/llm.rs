@@ -278,6 +278,10 @@ async fn a_conversation_is_shown_with_each_result_right_after_its_call() {
             ("assistant", ""),
             ("tool", "one"),
             ("tool", "two"),
+            (
+                "assistant",
+                "[note of the chat program, not the assistant's words: the user went on before there was an answer]",
+            ),
             ("user", "hurry"),
             ("assistant", "one and two"),
             ("user", "thanks"),

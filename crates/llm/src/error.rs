@@ -158,8 +158,6 @@ pub(super) enum RefusedPart {
     Temperature,
     ReasoningEffort,
     StreamOptions,
-    /// The order of the roles: a message of the user behind results.
-    RoleOrder,
     /// The description of some tool, for its length.
     LongDescriptions,
     /// The schema of some tool; the refusal does not say which.

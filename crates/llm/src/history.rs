@@ -26,17 +26,24 @@ use domain::{
 const NO_RESULT: &str = "there is no result of this call";
 /// Sent in place of a blank text, which some providers refuse.
 const NO_TEXT: &str = "(empty)";
-/// An answer of the model between a result and the next question, where there was none, for endpoints that require one.
-/// Elsewhere there is none: a model repeats what it reads as its own words.
-const NO_ANSWER: &str = "(no answer was given)";
+/// An answer of the model between a result and the next question, where there was none: many chat templates require one.
+const NO_ANSWER: &str =
+    "[note of the chat program, not the assistant's words: the user went on before there was an answer]";
 /// A user's message at the start of a history that begins with an answer: all providers require one there.
 const BEGINNING_LEFT_OUT: &str = "(the beginning of the conversation is left out)";
-/// The same between results and their images.
-const IMAGES_FOLLOW: &str = "(the images in these results follow)";
+/// An answer of the model between results and their images, for endpoints that take no images in results.
+const IMAGES_FOLLOW: &str =
+    "[note of the chat program, not the assistant's words: the images in these results follow]";
 /// The most characters of a tool's description at endpoints that refuse longer ones.
 const SHORT_DESCRIPTION: usize = 1024;
 /// The bytes that are kept of a result that is shortened.
 const SHORT_RESULT: usize = 1024;
+
+/// Whether a text is one of those that stand in a history in the place of an answer. A model that repeats one has not
+/// answered.
+pub(super) fn is_placeholder(text: &str) -> bool {
+    [NO_ANSWER, IMAGES_FOLLOW].contains(&text.trim())
+}
 
 /// A message as all providers have it.
 #[derive(Debug)]
@@ -89,8 +96,6 @@ pub(super) struct Prepared<'a> {
     dialect: Dialect,
     /// By tool: from the server's names of properties to the names that the endpoint accepts.
     renamed: HashMap<&'a str, BTreeMap<String, String>>,
-    /// The endpoint requires an answer between results and what its user says.
-    answers_results: bool,
 }
 
 pub(super) struct PreparedTool<'a> {
@@ -137,7 +142,6 @@ impl<'a> Prepared<'a> {
             history: &step.history,
             dialect,
             renamed,
-            answers_results: restrictions.params.role_order,
         }
     }
 
@@ -161,21 +165,6 @@ impl<'a> Prepared<'a> {
         self.dialect.tool_name(&legal_name(name))
     }
 
-    /// Adds a piece to the last message of the user, or begins one.
-    fn add_piece(&self, messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
-        match messages.last_mut() {
-            Some(Message::User(pieces)) => return pieces.push(piece),
-            Some(Message::Results(_)) if self.answers_results => {
-                messages.push(Message::Assistant {
-                    text: NO_ANSWER.into(),
-                    calls: Vec::new(),
-                });
-            }
-            _ => {}
-        }
-        messages.push(Message::User(vec![piece]));
-    }
-
     /// The history as messages in an order that every provider accepts.
     pub(super) fn messages(&self) -> Vec<Message<'a>> {
         messages(self)
@@ -188,14 +177,14 @@ fn messages<'a>(prepared: &Prepared<'a>) -> Vec<Message<'a>> {
     let mut used = HashSet::new();
     for (at, turn) in history.iter().enumerate() {
         match turn {
-            Turn::User(text) => prepared.add_piece(&mut messages, Piece::Text(non_blank(text))),
+            Turn::User(text) => add_piece(&mut messages, Piece::Text(non_blank(text))),
             Turn::Image { media_type, data } => {
-                prepared.add_piece(&mut messages, Piece::Image { media_type, data });
+                add_piece(&mut messages, Piece::Image { media_type, data });
             }
             Turn::Assistant { text, calls } => {
                 let text = if text.trim().is_empty() { "" } else { text };
                 if messages.is_empty() && !(text.is_empty() && calls.is_empty()) {
-                    prepared.add_piece(&mut messages, Piece::Text(BEGINNING_LEFT_OUT));
+                    add_piece(&mut messages, Piece::Text(BEGINNING_LEFT_OUT));
                 }
                 match messages.last_mut() {
                     // Two answers in a row are one.
@@ -228,6 +217,19 @@ fn messages<'a>(prepared: &Prepared<'a>) -> Vec<Message<'a>> {
         }
     }
     messages
+}
+
+/// Adds a piece to the last message of the user, or begins one.
+fn add_piece<'a>(messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
+    match messages.last_mut() {
+        Some(Message::User(pieces)) => return pieces.push(piece),
+        Some(Message::Results(_)) => messages.push(Message::Assistant {
+            text: NO_ANSWER.into(),
+            calls: Vec::new(),
+        }),
+        _ => {}
+    }
+    messages.push(Message::User(vec![piece]));
 }
 
 /// The texts among the pieces, joined by line ends.
@@ -402,9 +404,7 @@ pub(super) fn chat_messages(
                     .flat_map(|result| result.images)
                     .collect();
                 if !images.is_empty() {
-                    if prepared.answers_results {
-                        chat.push(json!({ "role": "assistant", "content": IMAGES_FOLLOW }));
-                    }
+                    chat.push(json!({ "role": "assistant", "content": IMAGES_FOLLOW }));
                     chat.push(user(&images));
                 }
             }

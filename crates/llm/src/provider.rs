@@ -28,8 +28,6 @@ pub(super) struct UnsupportedParams {
     /// Descriptions of tools longer than 1024 characters.
     pub(super) long_descriptions: bool,
     pub(super) images: bool,
-    /// A message of the user right behind results, as Mistral's API and templates of chats refuse it.
-    pub(super) role_order: bool,
 }
 
 /// How requests to a model at an endpoint must be written, learned from its refusals.

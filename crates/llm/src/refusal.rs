@@ -125,9 +125,6 @@ fn refused_part(body: &Value) -> Option<RefusedPart> {
     if is_too_long(error, message) {
         return Some(RefusedPart::Length);
     }
-    if is_role_order(message) {
-        return Some(RefusedPart::RoleOrder);
-    }
     if is_description(param, message) {
         return Some(RefusedPart::LongDescriptions);
     }
@@ -149,13 +146,6 @@ fn refused_part(body: &Value) -> Option<RefusedPart> {
     .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
     .map(|(_, field)| field)
     .or_else(|| refused_images(message))
-}
-
-/// Whether a message refuses the order of the roles, as in `Unexpected role 'user' after role 'tool'` and `Conversation
-/// roles must alternate user/assistant/user/assistant/...`.
-fn is_role_order(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    message.contains("after role") || (message.contains("roles") && message.contains("alternate"))
 }
 
 /// Whether a message refuses one image, or all images because the model takes none.

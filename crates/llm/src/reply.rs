@@ -9,7 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{
-    ModelCall, ModelError, Reply, StepRequest, Stop, Turn,
+    ModelCall, ModelError, Reply, StepRequest, Stop, Turn, history,
     provider::Restrictions,
     schema::{self, Dialect},
 };
@@ -132,8 +132,13 @@ impl ReplyBuilder {
         };
         let usage = usage_from_counts(self.usage)
             .unwrap_or_else(|| estimate_usage(request, &self.text, &calls));
+        let text = if history::is_placeholder(&self.text) {
+            String::new()
+        } else {
+            self.text
+        };
         Ok(Reply {
-            text: self.text,
+            text,
             calls,
             stop,
             usage,

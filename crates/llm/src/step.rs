@@ -451,7 +451,6 @@ impl Step {
                 RefusedPart::Temperature => &mut restrictions.params.temperature,
                 RefusedPart::ReasoningEffort => &mut restrictions.params.reasoning_effort,
                 RefusedPart::StreamOptions => &mut restrictions.params.stream_options,
-                RefusedPart::RoleOrder => &mut restrictions.params.role_order,
                 RefusedPart::LongDescriptions => &mut restrictions.params.long_descriptions,
                 RefusedPart::AnyImages => &mut restrictions.params.images,
                 _ => &mut restrictions.all_tools_strict,
@@ -470,7 +469,6 @@ impl Step {
             RefusedPart::Temperature
             | RefusedPart::ReasoningEffort
             | RefusedPart::StreamOptions
-            | RefusedPart::RoleOrder
             | RefusedPart::LongDescriptions
             | RefusedPart::Schemas => {
                 let mut sent = self.restrictions.clone();

@@ -64,7 +64,8 @@ use domain::{
     responses((status = 200, content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
         (status = 400, description = "unsupported, turn_failed_after_call, answer_pending"),
         (status = 404, description = "model_not_found, previous_response_not_found"),
-        (status = 409, description = "conversation_busy, run_cancelled"), (status = 502, description = "run_failed"),
+        (status = 409, description = "conversation_busy, run_cancelled"), (status = 422, description = "answer_not_in_format"),
+        (status = 502, description = "run_failed"),
         (status = 503, description = "stopping")))]
 pub(in crate::api) async fn create(
     State(state): State<ApiState>,

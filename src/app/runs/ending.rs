@@ -140,7 +140,10 @@ pub async fn load_failure(app: &App, principal: &Principal, id: RunId) -> Result
     let is_superseded = reason == SUPERSEDED;
     let pack = app.packs.get(&run.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
-    let values = [("reason", reason.as_str()), ("tools", &called.join(", "))];
+    let values = [
+        ("reason", reason.trim_end_matches('.')),
+        ("tools", &called.join(", ")),
+    ];
     let text = if is_superseded {
         texts.render(Key::TurnSuperseded, &[])
     } else {

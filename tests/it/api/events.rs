@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     client::{Client, Event, Events},
+    has::Has,
     model::{Gate, text},
     world::World,
 };

@@ -95,7 +95,7 @@ async fn a_request_and_a_tool_have_the_packs_words_in_the_readers_language() {
     let bob = staff.bob.clone().with_header("accept-language", "es-MX");
     let (english, spanish) = (
         Some("Send 10.00 EUR to acme".to_owned()),
-        Some("Enviar 10,00 EUR a acme".to_owned()),
+        Some("Enviar 10.00 EUR a acme".to_owned()),
     );
     assert_eq!(summary(&staff.bob, &path(&request)).await, english);
     assert_eq!(summary(&bob, &path(&request)).await, spanish);

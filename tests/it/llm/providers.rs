@@ -654,39 +654,6 @@ async fn images_of_tools_reach_every_provider() {
     }
 }
 
-/// What no model has said stands in a history only where the endpoint insists on it.
-#[tokio::test]
-async fn an_endpoint_that_wants_an_answer_between_results_and_questions_gets_one() {
-    for message in [
-        "Unexpected role 'user' after role 'tool'",
-        "Conversation roles must alternate user/assistant/user/assistant/...",
-    ] {
-        let stub = StrictProvider::start(Kind::Mistral).await;
-        stub.refuse(move |body| {
-            let roles: Vec<_> = body["messages"]
-                .as_array()?
-                .iter()
-                .map(|it| it["role"].as_str())
-                .collect();
-            let is_refused = roles
-                .windows(2)
-                .any(|pair| pair == [Some("tool"), Some("user")]);
-            is_refused.then(|| message.to_owned())
-        });
-        let history = vec![
-            user("go"),
-            assistant("", [made("callwire1", "bank__get_balances", "{}")]),
-            result("callwire1", "1"),
-            user("and now?"),
-        ];
-        let asked = StepRequest {
-            history,
-            ..request()
-        };
-        assert_eq!(ask_twice(&stub, asked).await, [2, 3], "{message}");
-    }
-}
-
 #[tokio::test]
 async fn images_of_tools_are_left_out_for_a_model_that_takes_none() {
     for (message, requests) in [

@@ -109,7 +109,7 @@ async fn it_has_a_status_that_no_client_repeats_and_is_not_begun_again() {
         assert_final(&first);
         let why = message(&first);
         assert!(
-            why.contains("bank.get_exchange_rate") && why.contains("on holiday"),
+            why.contains("bank.get_exchange_rate") && why.contains("refused this conversation"),
             "{why}"
         );
         assert!(
@@ -186,7 +186,7 @@ async fn a_stream_ends_with_an_error_after_what_happened_and_the_chat_goes_on() 
     assert!(!chunks.iter().any(ends), "{chunks:?}");
     let shown = content(&chunks);
     assert!(
-        shown.contains("bank.get_exchange_rate") && shown.contains("on holiday"),
+        shown.contains("bank.get_exchange_rate") && shown.contains("refused this conversation"),
         "{shown}"
     );
     world.model.on(|_| Some(text("It was looked up.")));

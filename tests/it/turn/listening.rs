@@ -148,7 +148,9 @@ async fn a_conversation_that_another_replica_deleted_ends_its_listeners() {
         ann.delete(&format!("/v1/conversations/{id}")).await.status,
         204
     );
-    assert!(listening.rest().await.is_empty());
+    let rest = listening.rest().await;
+    assert_eq!(rest.len(), 1);
+    assert_eq!(rest[0].data["reason"], "deleted");
 }
 
 #[tokio::test]

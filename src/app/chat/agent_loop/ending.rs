@@ -114,11 +114,10 @@ impl FinalMessage {
 }
 
 impl RunWorker {
-    /// How the run ends whose model did not answer. Its user reads what to do, and an admin of the agent, like the log, what
-    /// the operator needs: a host, a setting, the provider's words.
+    /// How the run ends whose model did not answer. Its user reads what to do, and an admin of the agent what the
+    /// operator needs: a setting, the provider's words. The log has the host, the status and a code.
     pub(super) fn without_answer(&self, pack: &Pack, error: &ModelError) -> Ending {
         let cause = error.to_string();
-        tracing::warn!(code = error.code(), cause, "the model did not answer");
         let seconds = error.passes_after().unwrap_or_default().as_secs().max(1);
         let values = [("seconds", seconds.to_string())];
         let values = values
