@@ -460,30 +460,22 @@ fn add_headers(path: &str, method: &str, takes_etag: bool, operation: &mut Value
         let is_refused_at_work =
             is_answered && ["400", "409", "502", "503"].contains(&status.as_str());
         let ignores = is_answered && !path.contains("/ui/") && !path.contains("/skills/");
+        let is_counted_answer = is_counted && !["401", "405"].contains(&status.as_str());
+        let names_run =
+            is_answered && is_done || is_refused_at_work || is_streamed_again && status == "200";
+        let asks_to_wait =
+            response.get("x-error-codes").is_some() && ["429", "503"].contains(&status.as_str());
         let sent = [
             ("x-request-id", true),
             ("Location", status == "201" || status == "202" && begins_run),
             ("ETag", takes_etag && method != "delete" && is_done),
-            ("RateLimit", is_counted && (is_done || status == "429")),
-            (
-                "RateLimit-Policy",
-                is_counted && (is_done || status == "429"),
-            ),
-            ("Retry-After", status == "429" || status == "503"),
+            ("RateLimit", is_counted_answer),
+            ("RateLimit-Policy", is_counted_answer),
+            ("Retry-After", asks_to_wait),
             ("WWW-Authenticate", status == "401"),
             ("Allow", status == "405"),
-            (
-                "x-conversation-id",
-                is_answered && is_done
-                    || is_refused_at_work
-                    || is_streamed_again && status == "200",
-            ),
-            (
-                "x-run-id",
-                is_answered && is_done
-                    || is_refused_at_work
-                    || is_streamed_again && status == "200",
-            ),
+            ("x-conversation-id", names_run),
+            ("x-run-id", names_run),
             ("x-ignored-parameters", ignores && is_done),
             ("x-should-retry", is_refused_at_work),
         ];

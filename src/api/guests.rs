@@ -43,7 +43,7 @@ pub(super) struct Me {
     usage: OwnUsage,
 }
 
-/// Who is the caller?
+/// Who the caller is.
 ///
 /// For every credential, so a frontend can try one here.
 #[utoipa::path(get, path = "/v1/me", operation_id = "getMe", tag = "accounts",

@@ -196,10 +196,12 @@ async fn every_header_is_declared_where_it_is_sent() {
         "getMcpServer",
         &admin.get("/v1/mcp-servers/docs").await,
     );
-    for _ in 0..3 {
-        ann.get("/v1/me").await;
-    }
-    let answer = ann.get("/v1/me").await;
+    let answer = loop {
+        let answer = ann.get("/v1/me").await;
+        if answer.status != 200 {
+            break answer;
+        }
+    };
     assert_eq!(answer.status, 429);
     check_headers(&document, "getMe", &answer);
 }
@@ -307,14 +309,10 @@ fn every_event_and_every_part_has_an_example_that_fits() {
             .map(|example| example[member].as_str().unwrap().to_owned());
         let shown: BTreeSet<_> = shown.collect();
         assert_eq!(shown.iter().collect::<BTreeSet<_>>(), variants, "{name}");
-        for example in examples {
-            let schema = json!({ "$ref": format!("#/components/schemas/{name}") });
-            check_example(
-                &document,
-                &schema,
-                example,
-                &format!("{name} {}", example[member]),
-            );
+    }
+    for (name, schema) in schemas.as_object().unwrap() {
+        for example in schema["examples"].as_array().into_iter().flatten() {
+            check_example(&document, schema, example, &format!("{name}: {example}"));
         }
     }
 }
