@@ -8,20 +8,17 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
     Router,
+    body::HttpBody,
     extract::{MatchedPath, Request},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use futures_util::FutureExt;
 use http::{
-    Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header,
-    uri::Authority,
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, uri::Authority,
 };
 use tower_http::{
-    compression::{
-        CompressionLayer,
-        predicate::{Predicate, SizeAbove},
-    },
+    compression::{CompressionLayer, predicate::Predicate},
     cors::{AllowHeaders, AllowOrigin, CorsLayer},
 };
 use tracing::{Instrument, Span, field::Empty};
@@ -49,7 +46,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Operations of OpenAI that do not exist here, with a name where a response has its id.
 const OF_OPENAI_ALONE: [&str; 2] = ["/v1/responses/compact", "/v1/responses/input_tokens"];
 
-/// JSON of more bytes is compressed for clients that take it. A stream never is: each event is sent at once.
+/// JSON of more bytes is compressed for clients that take it.
 const COMPRESSED_ABOVE: u64 = 8192;
 
 /// The headers of every response.
@@ -67,6 +64,19 @@ const DEFAULT_SECURITY: [(HeaderName, &str); 3] = [
     ),
     (header::CACHE_CONTROL, "no-store"),
 ];
+
+/// The answers that are compressed. A stream, whose size nobody knows, never is: each piece is sent at once.
+#[derive(Clone, Copy)]
+struct LargeJson;
+
+impl Predicate for LargeJson {
+    fn should_compress<B: HttpBody>(&self, response: &http::Response<B>) -> bool {
+        let media = response.headers().get(header::CONTENT_TYPE);
+        let size = response.body().size_hint().exact();
+        media.is_some_and(|media| media == "application/json")
+            && size.is_some_and(|size| size > COMPRESSED_ABOVE)
+    }
+}
 
 /// Wraps the routes, and answers for the paths and methods that are none.
 pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<ApiState> {
@@ -98,14 +108,7 @@ where
         set_security_headers(response.headers_mut(), uses_https);
         response
     }));
-    let compressed = SizeAbove::new(COMPRESSED_ABOVE).and(
-        |_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions| {
-            headers
-                .get(header::CONTENT_TYPE)
-                .is_some_and(|media| media == "application/json")
-        },
-    );
-    let wrapped = wrapped.layer(CompressionLayer::new().compress_when(compressed));
+    let wrapped = wrapped.layer(CompressionLayer::new().compress_when(LargeJson));
     match cors(config) {
         Some(cors) => wrapped.layer(cors),
         None => wrapped,

@@ -27,8 +27,7 @@ const NO_RESULT: &str = "there is no result of this call";
 /// Sent in place of a blank text, which some providers refuse.
 const NO_TEXT: &str = "(empty)";
 /// An answer of the model between a result and the next question, where there was none: many chat templates require one.
-const NO_ANSWER: &str =
-    "[note of the chat program, not the assistant's words: the user went on before there was an answer]";
+const NO_ANSWER: &str = "[note of the chat program, not the assistant's words: the user went on before there was an answer]";
 /// A user's message at the start of a history that begins with an answer: all providers require one there.
 const BEGINNING_LEFT_OUT: &str = "(the beginning of the conversation is left out)";
 /// An answer of the model between results and their images, for endpoints that take no images in results.

@@ -81,7 +81,10 @@ async fn the_sdk_of_openai_reads_why_a_conversation_is_not_made() {
     let refused = ann.post("/v1/conversations", json!({})).await.expect(400);
     refused["error"].has(json!({ "param": "agent", "code": "missing_field" }));
     let refused = ann
-        .post("/v1/conversations", json!({ "agent": "bank", "items": [{}] }))
+        .post(
+            "/v1/conversations",
+            json!({ "agent": "bank", "items": [{}] }),
+        )
         .await
         .expect(400);
     refused["error"]["message"].says("items");

@@ -116,7 +116,7 @@ async fn langchain_and_llm_work_unchanged() {
     assert_eq!(seen, expected);
     // What was continued is one conversation.
     let conversations = ann.get("/v1/conversations").await.expect(200);
-    assert_eq!(conversations["items"].as_array().unwrap().len(), 6);
+    assert_eq!(conversations["items"].as_array().unwrap().len(), 7);
 }
 
 #[tokio::test]

@@ -216,10 +216,7 @@ async fn an_error_in_the_middle_is_told_and_what_was_said_is_kept_and_marked() {
     let (_world, run, said) = failing(events([chunk("The balance is 1"), broken])).await;
     assert_eq!(run["status"], "failed");
     let reason = run["error"].as_str().unwrap();
-    assert!(
-        reason.contains("does not answer at the moment"),
-        "{reason}"
-    );
+    assert!(reason.contains("does not answer at the moment"), "{reason}");
     assert_eq!(
         said,
         [
