@@ -41,7 +41,8 @@ impl SeenData {
         }
     }
 
-    /// The newest state that this process has seen, or one before it.
+    /// The newest state that this process has seen, or one before it. It is read before the database is: a replica that
+    /// shares the folder may write both in between.
     fn witness(&self) -> Option<Witness> {
         let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.or_else(|| read_file(self.file.as_ref()?))
@@ -84,9 +85,9 @@ pub async fn commit(app: &App, mut tx: Tx) -> Result<()> {
         return tx.commit().await;
     };
     data_identity::lock(&mut tx).await?;
-    let row = data_identity::get(&mut tx).await?;
-    let now = data_identity::read(&mut tx).await?;
-    let verdict = compare(row.as_ref(), &now, app.seen_data.witness());
+    let witness = app.seen_data.witness();
+    let (row, now) = look(&mut tx).await?;
+    let verdict = compare(row.as_ref(), &now, witness);
     let Some(reason) = describe(verdict) else {
         let age = data_identity::put(&mut tx, &now).await?;
         tx.commit().await?;
@@ -131,8 +132,9 @@ pub async fn follow(app: &App) -> Result<()> {
     if app.seen_data.file.is_none() {
         return Ok(());
     }
+    let witness = app.seen_data.witness();
     let (row, now) = app.db.look(|tx| Box::pin(look(tx))).await?;
-    let verdict = compare(row.as_ref(), &now, app.seen_data.witness());
+    let verdict = compare(row.as_ref(), &now, witness);
     match row {
         Some(row)
             if verdict == Verdict::Same
@@ -172,9 +174,10 @@ fn describe(verdict: Verdict) -> Option<String> {
 
 /// What is wrong with the data as `serve` on this machine would find it.
 pub async fn examine(db: &Db, config: &Config) -> Result<Vec<Finding>> {
+    let witness = SeenData::new(config).witness();
     let mut tx = db.system().await?;
     let (row, now) = look(&mut tx).await?;
-    let verdict = compare(row.as_ref(), &now, SeenData::new(config).witness());
+    let verdict = compare(row.as_ref(), &now, witness);
     let replicas = store::replicas::list(&mut tx).await?;
     if verdict == Verdict::Recovered && replicas.iter().any(|replica| !replica.silent) {
         return Ok(Vec::new());

@@ -354,6 +354,14 @@ impl World {
         self.edit_pack(|pack| change_pack(&mut pack["mcp"]["servers"][0], change));
     }
 
+    /// Takes a server out of the pack of the bank.
+    pub fn remove_server(&self, name: &str) {
+        self.edit_pack(|pack| {
+            let servers = pack["mcp"]["servers"].as_array_mut().unwrap();
+            servers.retain(|server| server["name"] != name);
+        });
+    }
+
     fn edit_pack(&self, edit: impl FnOnce(&mut Value)) {
         let path = self.config.packs.join("bank/agent-pack.yaml");
         let mut text = std::fs::read_to_string(path).unwrap();

@@ -204,10 +204,13 @@ fn draw(people: &People, clerk: Who, server: &str, random: &mut StdRng) -> Word 
         (0..14, _) => (chief, Choice::Approve),
         _ => (chief, Choice::Reject),
     };
+    let mark = format!("{:016x}", random.next_u64());
+    // Whoever confirms their own call says nothing beside.
+    let is_confirmation = (server, choice) == (DESK, Choice::Approve);
     Word {
         by,
         choice,
-        reason: format!("{:016x}", random.next_u64()),
+        reason: Some(mark).filter(|_| !is_confirmation).unwrap_or_default(),
         heard: Heard::No,
     }
 }
@@ -374,7 +377,8 @@ async fn say(
             } else {
                 "approve"
             };
-            let body = json!({ "decision": decision, "reason": word.reason, "args_sha256": hex::encode(args_sha256) });
+            let reason = Some(&word.reason).filter(|reason| !reason.is_empty());
+            let body = json!({ "decision": decision, "reason": reason, "args_sha256": hex::encode(args_sha256) });
             (format!("/v1/approvals/{approval}/decision"), body)
         }
     };

@@ -146,7 +146,7 @@ async fn a_server_that_is_switched_off_stays_with_the_run_at_work() {
     let id = fin.open("bank").await;
     let run = fin.say(&id, "pay").await;
     eventually(async || slow.executions("send_money") == 1).await;
-    world.change_server(json!({ "enabled": false }));
+    world.remove_server("other");
     world.app().packs.reload();
     assert_eq!(ended(&fin, &run).await["status"], "succeeded");
     let offered: Vec<_> = world
