@@ -78,12 +78,13 @@ impl Pool {
     /// A login that has begun is finished although the caller gives up, and serves the next one. Otherwise logins that take
     /// longer than the callers wait, as after a failover, would never end.
     pub async fn get(&self) -> sqlx::Result<InUse> {
+        let pool = self.0.clone();
+        // Boxed, because it is large, and otherwise each future that waits for it would contain it.
+        let getting = Box::pin(async move { pool.get().await });
         let got = if self.0.status().available > 0 {
-            // Boxed, because it is large, and otherwise each future that waits for it would contain it.
-            Box::pin(self.0.get()).await
+            getting.await
         } else {
-            let pool = self.0.clone();
-            let login = tokio::spawn(async move { pool.get().await });
+            let login = tokio::spawn(getting);
             login.await.unwrap_or(Err(PoolError::Closed))
         };
         match got {
