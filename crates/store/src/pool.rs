@@ -80,7 +80,7 @@ impl Pool {
     pub async fn get(&self) -> sqlx::Result<InUse> {
         let pool = self.0.clone();
         // Boxed, because it is large, and otherwise each future that waits for it would contain it.
-        let getting = Box::pin(async move { pool.get().await });
+        let getting = async move { Box::pin(pool.get()).await };
         let got = if self.0.status().available > 0 {
             getting.await
         } else {

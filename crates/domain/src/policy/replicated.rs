@@ -235,7 +235,8 @@ impl Pack {
     }
 
     /// This pack, which a run began with, as `now`, the pack in force, lets it be used: what one of them forbids is
-    /// forbidden. Both are as they are for the tenant of the run.
+    /// forbidden. A server that `now` does not have any more has the rules of before: it stays with the run. Both are as
+    /// they are for the tenant of the run.
     #[must_use]
     pub fn restricted_by(&self, now: &Self) -> Self {
         let mut pack = self.clone();
@@ -243,7 +244,11 @@ impl Pack {
         // What was not known when the run began may be known now.
         pack.elsewhere_of_servers()
             .for_each(|(_, elsewhere)| elsewhere.is_unknown = false);
-        pack.restrict(Some(&AgentPolicy::of(now)));
+        let mut policy = AgentPolicy::of(now);
+        for (id, own) in AgentPolicy::of(self).servers {
+            policy.servers.entry(id).or_insert(own);
+        }
+        pack.restrict(Some(&policy));
         let mut now = now.clone();
         let now: BTreeMap<_, _> = now.elsewhere_of_servers().collect();
         for (id, elsewhere) in pack.elsewhere_of_servers() {
