@@ -136,7 +136,7 @@ test('a payment waits, and the manager who approves it has seen every argument f
   await approve.waitFor();
   const appeared = Date.now();
   assert.ok(await approve.isDisabled());
-  await card.getByRole('heading', { name: 'Send "12.50" "EUR" to "acme"' }).waitFor();
+  await card.getByRole('heading', { name: 'Send 12.50 EUR to acme' }).waitFor();
   for (const [name, value] of Object.entries({ amount: '12.50', currency: 'EUR', from_account: 'current', to: 'acme' })) await card.getByText(`${name}: "${value}"`, { exact: true }).waitFor();
   await card.getByText('Fred asks. Decided by finance-manager, cfo: 0 of 1 approved. The next approval sends the call.').waitFor();
   await fred.locator('details', { hasText: 'awaiting_approval' }).waitFor();
@@ -191,7 +191,7 @@ test('buttons choose a server, its token is typed into a masked field, and stand
   await page.getByRole('button', { name: /^Connect notes: (configured|ready)/ }).waitFor();
   await page.reload();
   await page.getByText('✅ notes is connected').waitFor();
-  assert.ok(await field.isDisabled(), 'also in a history');
+  assert.equal(await field.count(), 0, 'a history draws no field for it');
   assert.ok(!(await page.content()).includes(ownToken('fred')));
 });
 
@@ -266,7 +266,8 @@ test('the examples of parts in the document have the fields that the service sen
   }
   const { items } = await call('GET', `${path}/messages?limit=100`);
   const parts = items.flatMap((message) => message.parts);
-  const fields = (part) => `${part.type}: ${Object.keys(part).sort()}`;
+  // That it is over stands in a history alone.
+  const fields = (part) => `${part.type}: ${Object.keys(part).filter((name) => name !== 'closed').sort()}`;
   const sent = new Set(parts.map(fields));
   assert.deepEqual(examples.map(fields).filter((example) => !sent.has(example)), []);
   assert.deepEqual([...new Set(examples.map(({ type }) => type))].length, 7);
