@@ -228,7 +228,7 @@ async fn a_stream_lasts_as_long_as_its_token_is_taken_and_says_so() {
     let ann = world.user("late", &[]).await;
     let id = ann.open("bank").await;
     let late = world
-        .user_for_a_while("late", time::Duration::seconds(-27))
+        .user_for_a_while("late", time::Duration::seconds(-20))
         .await;
     late.get("/v1/me").await.expect(200);
     let events = late.listen(&id, None).await;

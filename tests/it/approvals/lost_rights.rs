@@ -194,7 +194,7 @@ async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
     };
     // Within the leeway for clocks, in which a token is taken.
     let begin = world.app().clock.now() - time::Duration::seconds(30);
-    let ann = token(&world, &person, begin, time::Duration::seconds(3)).await;
+    let ann = token(&world, &person, begin, time::Duration::seconds(10)).await;
     let conversation = ann.open("bank").await;
     let listening = ann.listen(&conversation, None).await;
     tokio::time::timeout(TIME_LIMIT, listening.rest())
