@@ -202,11 +202,9 @@ async fn a_server_that_is_down_is_told_and_the_others_serve() {
             && named(&heard, "server_started", "gone").is_none()
     );
     let down = named(&heard, "server_unavailable", "gone").unwrap();
-    assert!(
-        down["reason"]
-            .as_str()
-            .unwrap()
-            .starts_with("Server unreachable: could not connect"),
-        "{down}"
+    // The address and the words of the failure are for those who run the agent.
+    assert_eq!(
+        down["reason"],
+        "not reachable at the moment; tried again by itself"
     );
 }

@@ -400,6 +400,8 @@ impl RunWorker {
         let run_id = self.run.id;
         let views = credentials::views(&self.app, &self.run.principal, pack).await?;
         let toolset = toolset::select(&self.app, &self.run.principal, pack).await?;
+        let texts = texts::of(pack, &self.run.principal);
+        let is_admin = self.run.principal.access(pack).admin;
         for (spec, view) in pack.servers.iter().zip(views) {
             let server = view.server;
             let reason = match view.state {
@@ -417,8 +419,11 @@ impl RunWorker {
                     }
                     format!("Tools not discovered: {}", view.missing.join(", "))
                 }
-                State::Down { reason, .. } => format!("Server unreachable: {reason}"),
-                State::Connecting if view.tools == 0 => "Server still connecting".to_owned(),
+                State::Down { reason, .. } if is_admin => reason,
+                state @ State::Down { .. } => {
+                    commands::describe_state(&texts, &state, &self.run).unwrap_or_default()
+                }
+                State::Connecting if view.tools == 0 => texts.render(Key::ServerConnecting, &[]),
                 // The user must act first or has not connected the server, which is reported elsewhere.
                 State::Connecting | State::NotConfigured | State::NeedsAttention { .. } => continue,
             };

@@ -319,7 +319,7 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
 
 /// Says why a server cannot be used; absent when it is ready. The cause alone is named: the full reason of a failure is
 /// for the operator.
-fn describe_state(texts: &Texts<'_>, state: &State, run: &ClaimedRun) -> Option<String> {
+pub(super) fn describe_state(texts: &Texts<'_>, state: &State, run: &ClaimedRun) -> Option<String> {
     let key = match state {
         State::Ready { .. } | State::Configured => return None,
         State::Saved => Key::McpConfigFirstCall,
